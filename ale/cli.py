@@ -91,6 +91,7 @@ class _Root(LazyGroup):
         "agent": Place(
             "ale.agent.agents:agent_app", "CLI agents of others: look at them, install them, run one."
         ),
+        "model": Place("ale.model.models:model_app", "Models by name: which there are, and get one."),
         "algo": Place("ale.algo.algorithms:algo_app", "Look at the algorithms: equations, sources, options."),
         "env": Place("ale.env.cli:env_app", "Look at environments, play them, and bring your own."),
         "replay": Place(

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from ale.training.runs import known
 from rock_env.plugins import env_names, names
+from trainer.models.named import named_models
 
 __all__ = ["algorithms", "beginning", "environments", "models", "runs"]
 
@@ -26,8 +27,8 @@ def algorithms(incomplete: str) -> list[str]:
 
 
 def models(incomplete: str) -> list[str]:
-    """Return our own models whose names begin so; those of Hugging Face are not asked for."""
-    return beginning(incomplete, _MODELS_OF_OURS)
+    """Return our own models and the named ones whose names begin so; those of Hugging Face are not asked for."""
+    return beginning(incomplete, (*_MODELS_OF_OURS, *named_models()))
 
 
 def runs(incomplete: str) -> list[str]:

@@ -35,6 +35,7 @@ from rock_env.games.own import ClassParams
 from rock_env.tasksets.environment import TaskSetParams
 from trainer.config import RewardRoute, TrainConfig, shares_in
 from trainer.errors import ConfigError
+from trainer.models.named import check_fetched, with_folder
 from trainer.reward.router import check_learned, reward_spec
 
 __all__ = ["Layer", "Resolved", "expand", "parse_overrides", "parse_scalar", "read_toml", "render", "resolve"]
@@ -108,6 +109,7 @@ def resolve(
     if imitation:
         recipe.append(_imitation_layer(_validate(recipe)))
     config = expand(_validate([*recipe, *given]))
+    check_fetched(config.model)
     notices += _high_rates(config, [*recipe, *given])
     return Resolved(config, tuple(notices), frozenset(flat(_merge(users))))
 
@@ -200,7 +202,7 @@ def _imitation_layer(recipe: TrainConfig) -> Layer:
 
 def _drop_foreign_tables(layers: Sequence[Layer]) -> tuple[list[Layer], list[str]]:
     """Leave out option tables that belong to another env, algo or model than the one finally chosen."""
-    kept, notices = [Layer(layer.source, copy.deepcopy(layer.values)) for layer in layers], []
+    kept, notices = [Layer(layer.source, with_folder(layer.values)) for layer in layers], []
     for selector, table in OPTION_TABLES.items():
         chosen = [layer.values[selector] for layer in kept if selector in layer.values]
         for layer in kept:

@@ -4,7 +4,8 @@ AleError                        exit code 1
 ├── RecordError (ValueError)    65  a record on disk is missing or unreadable
 ├── Diverged (RuntimeError)     1   a re-executed trajectory did not reproduce its record
 ├── NotRun (RuntimeError)       75  episodes that the environment or the policy could not play to their end
-└── AgentFailed (RuntimeError)  70  a CLI agent did not end by itself with exit code 0
+├── AgentFailed (RuntimeError)  70  a CLI agent did not end by itself with exit code 0
+└── BadModel (ValueError)       65  a model that was fetched is not the one that was asked for
 
 A command line that no command takes is Typer's `USAGE_ERROR` (2); `usage_message` is its one line. Typer brings a copy of
 Click or uses Click itself, so that its errors are known by what they have.
@@ -25,6 +26,7 @@ __all__ = [
     "USAGE_ERROR",
     "AgentFailed",
     "AleError",
+    "BadModel",
     "Diverged",
     "NotRun",
     "RecordError",
@@ -52,6 +54,10 @@ class NotRun(AleError, RuntimeError):
 
 class AgentFailed(AleError, RuntimeError):
     exit_code = 70
+
+
+class BadModel(AleError, ValueError):
+    exit_code = 65
 
 
 USAGE_ERROR: type[Exception] = next(

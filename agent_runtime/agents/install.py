@@ -8,30 +8,20 @@ fetches the rest.
 
 from __future__ import annotations
 
-import fcntl
-import importlib.util
 import json
 import os
 import shutil
-import subprocess
-import sys
-import tempfile
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 from agent_runtime.agents.spec import NODE, AgentSpec
+from agent_runtime.shelf import Tell, build, pip, run_installer, shelf_of
 from rock_env.errors import InfraError, InvalidArgument, Unimplemented
 
 __all__ = ["MANIFEST", "default_shelf", "find_installed", "install_agent"]
 
 MANIFEST = "agent.json"
 """In an installed folder: its name, packages and what each package's version really is."""
-_PART, _FETCHED = ".part-", ".fetched-"
-_TAIL = 600
-Tell = Callable[[str], None]
-"""Hears what an install waits for, as "pip, which fetches aider-chat==0.86.2: 12 packages so far"."""
 _START = '''"""Start {program} of {name}, without a look at any other installed package."""
 import os
 import site
@@ -47,9 +37,7 @@ sys.exit({function}())
 
 def default_shelf() -> Path:
     """Return where agents are installed unless one says otherwise: `ALE_AGENTS`, or a folder of the user's cache."""
-    if chosen := os.environ.get("ALE_AGENTS"):
-        return Path(chosen).expanduser().absolute()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "ale" / "agents"
+    return shelf_of("ALE_AGENTS", "agents")
 
 
 def find_installed(spec: AgentSpec, shelf: Path) -> Path | None:
@@ -71,48 +59,22 @@ def install_agent(spec: AgentSpec, shelf: Path, tell: Tell = lambda _: None) -> 
         shelf.mkdir(parents=True, exist_ok=True)
         if spec.install.node:
             package = f"{NODE}@{spec.install.node}"
-            _build(
-                shelf / spec.install.node_folder,
-                "node",
-                lambda part, fetched: _npm([package], part / "npm", fetched, tell),
-                tell,
-            )
-        _build(shelf / spec.folder, spec.name, lambda part, fetched: _fill(spec, part, fetched, tell), tell)
+
+            def fill_node(part: Path, fetched: Path) -> None:
+                _finish(part, "node", _npm([package], part / "npm", fetched, tell))
+
+            build(shelf / spec.install.node_folder, MANIFEST, "node", fill_node, tell)
+
+        def fill(part: Path, fetched: Path) -> None:
+            _finish(part, spec.name, _fill(spec, part, fetched, tell))
+
+        build(shelf / spec.folder, MANIFEST, spec.name, fill, tell)
     return shelf / spec.folder
 
 
-def _build(folder: Path, name: str, fill: Callable[[Path, Path], dict[str, str]], tell: Tell) -> None:
-    """Let `fill`, which returns the packages' versions, make a folder, unless it is there.
-
-    It is given the folder, and one for what it fetches.
-    """
-    tell(f"another process that installs {name}")
-    with _alone(folder.parent / f".lock-{folder.name}"):
-        if (folder / MANIFEST).is_file():
-            return
-        fetched = folder.parent / f"{_FETCHED}{folder.name}"
-        for remains in folder.parent.glob(f"{_PART}{folder.name}-*"):  # of a process that was killed
-            shutil.rmtree(remains)
-        part = Path(tempfile.mkdtemp(prefix=f"{_PART}{folder.name}-", dir=folder.parent))
-        try:
-            manifest = {"name": name, "packages": fill(part, fetched)}
-            (part / MANIFEST).write_text(json.dumps(manifest, indent=1, sort_keys=True))
-            _open_to_all(part)
-            part.rename(folder)
-            shutil.rmtree(fetched, ignore_errors=True)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Hold the lock file: of processes that install the same agent one does it, the others find it done."""
-    fd = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
+def _finish(part: Path, name: str, versions: dict[str, str]) -> None:
+    (part / MANIFEST).write_text(json.dumps({"name": name, "packages": versions}, indent=1, sort_keys=True))
+    _open_to_all(part)
 
 
 def _fill(spec: AgentSpec, folder: Path, fetched: Path, tell: Tell) -> dict[str, str]:
@@ -145,23 +107,16 @@ def _npm(packages: Sequence[str], folder: Path, fetched: Path, tell: Tell) -> di
     # The agent runs on a Node of its own, so what npm's own Node is does not matter.
     flags += ["--engine-strict=false", f"--cache={fetched}"]
     heard = _Heard(f"npm, which fetches {', '.join(packages)}", tell)
-    _run([npm, "install", "--prefix", str(folder), *flags, *packages], cwd=folder, hear=heard.npm)
+    run_installer([npm, "install", "--prefix", str(folder), *flags, *packages], cwd=folder, hear=heard.npm)
     said = json.loads((folder / "node_modules" / ".package-lock.json").read_text())
     return {path.removeprefix("node_modules/"): entry["version"] for path, entry in said["packages"].items()}
 
 
 def _pip(packages: Sequence[str], folder: Path, fetched: Path, tell: Tell) -> None:
     """Install below `folder/pip`, where this Python has no pip with one of its own."""
-    flags = ["--target", str(folder / "pip"), "--cache-dir", str(fetched)]
-    flags += ["--no-input", "--disable-pip-version-check", "--progress-bar=off"]
     heard = _Heard(f"pip, which fetches {', '.join(packages)}", tell)
-    with tempfile.TemporaryDirectory(prefix="ale-pip-") as own:
-        python = sys.executable
-        if importlib.util.find_spec("pip") is None:
-            tell("a pip of its own")
-            _run([sys.executable, "-m", "venv", own], cwd=folder)
-            python = f"{own}/bin/python"
-        _run([python, "-m", "pip", "install", *flags, *packages], cwd=folder, hear=heard.pip)
+    words = ["--target", str(folder / "pip"), *packages]
+    pip("install", words, cwd=folder, fetched=fetched, tell=tell, hear=heard.pip)
 
 
 def _pip_versions(folder: Path) -> dict[str, str]:
@@ -201,32 +156,6 @@ class _Heard:
         self._tell(f"{self._what}: {count} package{'s' * (count > 1)} so far")
 
 
-def _run(argv: Sequence[str], *, cwd: Path, hear: Callable[[str], bool] = lambda _: False) -> None:
-    """Run an installer. `hear` gets each line, and returns whether that is no part of an error's message."""
-    environment: Mapping[str, str] = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    said: deque[str] = deque(maxlen=_TAIL)
-    with subprocess.Popen(
-        argv,
-        cwd=cwd,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    ) as running:
-        assert running.stdout is not None
-        try:
-            said += (line for line in running.stdout if not hear(line))
-        except BaseException:
-            running.kill()
-            raise
-    if running.returncode:
-        raise InfraError(
-            f"installing failed: {' '.join(argv[:3])} … ended with {running.returncode}: {''.join(said)[-_TAIL:].strip()}"
-        )
-
-
 def _open_to_all(folder: Path) -> None:
     """Let every user read, and nobody write: sandboxes run as users of their own.
 
@@ -241,7 +170,6 @@ def _open_to_all(folder: Path) -> None:
             path = Path(top, name)
             if not path.is_symlink():
                 path.chmod(0o755)
-    folder.chmod(0o755)
 
 
 def _is_program(path: Path) -> bool:

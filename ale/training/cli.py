@@ -72,7 +72,7 @@ ModelOption = Annotated[
     str | None,
     typer.Option(
         "--model",
-        help="tiny, coder, a folder a run exported, or a Hugging Face model.",
+        help="tiny, coder, a folder a run exported, a name of ale model list, or a Hugging Face model.",
         autocompletion=completion.models,
     ),
 ]

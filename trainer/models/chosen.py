@@ -14,6 +14,7 @@ from rock_env.plugins import load, names
 from trainer.config import PRETRAINED, TrainConfig, engine_of
 from trainer.errors import ConfigError
 from trainer.files import digests
+from trainer.models.named import check_fetched, named_models
 from trainer.protocols.engines import EngineSpec, SamplerSpec
 from trainer.protocols.memory import STORE, Part, Role
 
@@ -107,16 +108,20 @@ def asks_singly(config: TrainConfig) -> bool:
 
 
 def check_model(model: str, *, also: Sequence[str] | None = None) -> None:
-    """Raise `UnknownName` for what is no engine, no folder and no OWNER/NAME, so that no hub is asked for it.
+    """Raise `UnknownName` for what is no engine, no name, no folder and no OWNER/NAME, so that no hub is asked for it, and
+    `ConfigError` for a name that was not fetched.
 
     `also` are the names of runs, where one might be meant.
     """
     if engine_of(model) != PRETRAINED:
         return
+    if model in named_models() and not Path(model).is_dir():  # the settings will hold its folder
+        check_fetched(model)
+        return
     owner, _, name = model.partition("/")
     on_a_hub = owner and name and "/" not in name and not owner.startswith(".") and not Path(owner).exists()
     if not on_a_hub and not Path(model).is_dir():
-        known = [engine for engine in names("ale.engines") if engine != PRETRAINED]
+        known = [engine for engine in (*names("ale.engines"), *named_models()) if engine != PRETRAINED]
         error = nearest("model" if also is None else "run or model", model, [*(also or ()), *known])
         raise UnknownName(f"{error}. A model of Hugging Face is named OWNER/NAME.")
     if Path(model).is_dir() and not (Path(model) / "config.json").is_file():

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from rock_env.errors import InvalidArgument
 
-__all__ = ["max_context", "model_config", "read"]
+__all__ = ["max_context", "model_config", "read", "why_no_hub"]
 
 _HUB_S = 5.0
 """A hub that answers later than this is asked for nothing: its own client would ask again for minutes, silently."""
@@ -34,7 +34,7 @@ def read(kind: str, model: str, **how: Any) -> Any:
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # it reports every retry of a download
     here = how.get("local_files_only") or Path(model).is_dir() or constants.HF_HUB_OFFLINE
-    away = "" if here else _why_no_hub(constants.ENDPOINT)
+    away = "" if here else why_no_hub(constants.ENDPOINT)
     how |= {"local_files_only": True} if away else {}
     try:
         return getattr(transformers, kind).from_pretrained(model, **how)
@@ -52,7 +52,7 @@ def read(kind: str, model: str, **how: Any) -> Any:
 
 
 @cache
-def _why_no_hub(address: str) -> str:
+def why_no_hub(address: str) -> str:
     """Return why the hub does not answer, "" where it does; by the proxy of the environment, if there is one."""
     try:
         with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=_HUB_S):

@@ -13,7 +13,7 @@ from ale import completion
 def test_names_of_plugins_are_completed() -> None:
     assert completion.environments("fro") == ["frozen_lake"]
     assert completion.algorithms("gr") == ["grpo"]
-    assert completion.models("") == ["coder", "tiny"]
+    assert completion.models("") == ["coder", "tiny", "smollm2"]
 
 
 def test_runs_of_this_folder_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ PACKAGES = ("agent_runtime", "ale", "rock_env", "sandboxes", "trainer")
 LATE = {
     "ale/algo/algorithms.py": (1, "torch, which --help does without"),
     "ale/cli.py": (1, "pydantic and all settings, which a command that has no mistake does without"),
+    "ale/model/models.py": (1, "the Hugging Face hub's client, which --help does without"),
     "ale/replay/cli.py": (3, "torch, which the other replay commands do without"),
     "ale/rock/reach.py": (1, "cloudpickle, which servers and clients do without"),
     "ale/training/cli.py": (2, "torch and Ray, which --help does without"),

@@ -19,6 +19,7 @@ from rock_env.env import StepResult, observation_hash
 from rock_env.errors import EnvLost, ResetDivergence
 from rock_env.plugins import env_params, load, load_env
 from trainer.config import FilterOptions, TrainConfig
+from trainer.copies.copying import Copies
 from trainer.live.events import RunEvent
 from trainer.live.status import Flights
 from trainer.metrics import Evaluation
@@ -282,11 +283,16 @@ def config_of(**changes: Any) -> TrainConfig:
 
 
 def local_run(
-    folder: Path, config: TrainConfig, *, kind: type[LocalFleet] = LocalFleet, **fleet: Any
+    folder: Path,
+    config: TrainConfig,
+    *,
+    kind: type[LocalFleet] = LocalFleet,
+    copies: Copies | None = None,
+    **fleet: Any,
 ) -> tuple[LocalFleet, list[str]]:
     """Train from the first expert to the summary; return the fleet and what the run said."""
     observer, local = Listening(), kind(config, **fleet)
-    with Run(config, folder, local, observer, resume=False) as run:  # type: ignore[arg-type]
+    with Run(config, folder, local, observer, resume=False, copies=copies) as run:  # type: ignore[arg-type]
         run.record_experts()
         run.warm_up()
         run.evaluate_warmup()

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from local_fleet import LocalFleet, config_of, local_run, stripped
@@ -16,6 +17,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from agent_runtime.store import decode, encode
 from agent_runtime.types import RolloutRequest, Trajectory, TurnFault
 from rock_env import plugins
+from trainer.copies.copying import Copies
+from trainer.files.bucket import Bucket
 from trainer.metrics import RunSummary
 
 ROOT = Path(__file__).parents[3]
@@ -102,7 +105,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folders.append(tmp_path_factory.mktemp("lagging"))
     stream = {"staleness": 1, "mode": "stream", "batching": "eager"}
     config = config_of(algo="grpo", rollout=stream, guard={"mismatch": 0})
-    local_run(folders[-1], config, change=eventful)
+    copies = Copies(config.checkpoint, folders[-1])
+    copies._bucket = cast("Bucket", "one that nobody asks: no thread copies")
+    local_run(folders[-1], config, change=eventful, copies=copies)
     folders.append(tmp_path_factory.mktemp("pretrained"))
     model = random_llama(tmp_path_factory.mktemp("llama"), context=512)
     config = config_of(agent={"system": True}, optim={"lr": 1e-6}, warmup={"lr": 1e-6})

@@ -37,7 +37,7 @@ def loader(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    pretrained._why_no_hub.cache_clear()
+    pretrained.why_no_hub.cache_clear()
 
 
 @pytest.fixture

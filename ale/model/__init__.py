@@ -1,0 +1,1 @@
+"""`ale model`: models by name, and how they come onto this machine."""
