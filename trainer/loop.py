@@ -50,7 +50,10 @@ def train(
     all are started again, and the run goes on from its newest checkpoint. Raise `TrainerError` or `RockError`; whatever
     was checkpointed stays intact and `resume=True` continues from it, bit for bit on CPU (`optim.threads=1`).
     """
-    with claimed(run_folder):
+    with (
+        claimed(run_folder),
+        Copies(config.checkpoint, run_folder, partial(hear, observer), resume) as copies,
+    ):
         states, restarts, in_a_row, lost, seen = SavedStates(run_folder), 0, 0, "", set[str]()
         while True:
             observer.on_phase("start")
@@ -62,9 +65,6 @@ def train(
                 return None
             try:
                 with (
-                    Copies(
-                        config.checkpoint, run_folder, partial(hear, observer), resumes=resume or restarts > 0
-                    ) as copies,
                     _started(config, run_folder, ray_address, observer, lost) as fleet,
                     Run(
                         config,
@@ -80,6 +80,8 @@ def train(
                     if restarts:
                         hear(observer, RunEvent("recovery", "all processes of the run are back"))
                     return _to_end(run)
+            except Stopped:
+                return None
             except Lost as error:
                 newest = checkpoint.latest(run_folder / "checkpoints")
                 in_a_row = in_a_row + 1 if not newest or newest.name in seen else 1
@@ -112,7 +114,9 @@ def _started(
                     if isinstance(error, Lost):  # what does not start at all would not do so the next time
                         raise Halted(str(error)) from error
                     raise
-                if observer.stop_requested or time.monotonic() >= until:
+                if observer.stop_requested:
+                    raise Stopped("the run was to stop before its processes were back") from error
+                if time.monotonic() >= until:
                     raise Halted(  # no setting is wrong: the run has begun with these
                         f"{lost}, and the run's processes cannot be started again: {error} What was saved before is "
                         "intact: continue with --resume."

@@ -31,7 +31,7 @@ Say = Callable[[RunEvent], None]
 _END_S, _ABORT_S = 600.0, 2.0
 """How long the end of a run waits for its last copy, and how long an abort does."""
 _EXPERTS = ("expert", HELD_OUT)
-_ASIDE, _PROBE = ".copy-{}.tmp", "probe"
+_ASIDE, _PROBE = ".copy-{}.aside", "probe"
 
 
 class Copies:
@@ -70,6 +70,8 @@ class Copies:
                 f"checkpoint.copy_to={place} holds a run, up to {there[0]}, expected none. Choose another prefix, or "
                 f"continue that run: --resume --run NAME --from {place}"
             )
+        for remains in self._folder.glob(_ASIDE.format("*")):  # of a process that was killed
+            shutil.rmtree(remains, ignore_errors=True)
         self._bucket = bucket
         self._thread.start()
         return self

@@ -124,6 +124,23 @@ def test_a_cluster_or_a_server_that_is_away_then_is_waited_for(
     assert "cannot be started yet, they are tried again for" in events[1].message
 
 
+def test_whoever_waits_for_them_can_stop(
+    tmp_path: Path, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Stops(Listening):
+        """Somebody who stops the run when it says that it waits."""
+
+        @property
+        def stop_requested(self) -> bool:  # type: ignore[override]
+            return any("cannot be started yet" in event.message for event in self.events)
+
+    Losing.left[3] = 1
+    monkeypatch.setattr(Losing, "refused", chain([False], repeat(True)))
+    watcher = Stops()
+    assert loop.train(config, tmp_path, observer=watcher) is None
+    assert [event.kind for event in watcher.events] == ["fault", "fault"]
+
+
 def test_what_does_not_start_at_first_is_started_once(
     tmp_path: Path, config: TrainConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
