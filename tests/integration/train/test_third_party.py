@@ -129,7 +129,7 @@ def test_the_engine_of_the_guide_trains_two_steps(scratch: Scratch) -> None:
     assert "by an engine that is not installed here: got gru, expected one of coder, hf, tiny" in bare
     scratch.passes("engine.md")
     names = scratch.run("engine.md", f"python -c '{REFUSED}'")
-    assert "unknown model 'grue'. Did you mean 'gru'? Known: coder, gru, tiny" in names
+    assert "unknown model 'grue'. Did you mean 'gru'? Known: coder, gru, smollm2, tiny" in names
     assert "unknown engine 'grue'. Did you mean 'gru'? Known: coder, gru, hf, tiny" in names
 
 
