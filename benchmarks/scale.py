@@ -37,11 +37,10 @@ import ray
 from agent_runtime.store import decode, encode
 from agent_runtime.types import RolloutRequest
 from benchmarks.scaffold import finish, parser_of, say
-from benchmarks.scheduler import Timers, events_per_core_s, settings
+from benchmarks.scheduler import Timers, events_per_core_s, settings, with_journal
 from trainer.records import PLAYED, Records
 from trainer.scheduler.journal import Journal
 from trainer.scheduler.streaming import scheduler_of
-from trainer.simulator.clock import run_virtually
 from trainer.simulator.fleet import FleetTimes
 from trainer.simulator.parts import Plans, SimulatedCalls, record_of, script_of
 from trainer.simulator.run import simulate
@@ -82,13 +81,7 @@ def stream_us(groups: int, steps: int = 3) -> float:
         await running
         return spent_s
 
-    with TemporaryDirectory() as folder:
-        journal = Journal(Path(folder), done=None)
-        journal.begin()
-        try:
-            return run_virtually(played(journal)) * 1e6 / (steps * groups * 8)
-        finally:
-            journal.close()
+    return with_journal(played) * 1e6 / (steps * groups * 8)
 
 
 def a_record() -> bytes:

@@ -41,7 +41,7 @@ import gc
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from random import Random
 from statistics import NormalDist, median
@@ -280,11 +280,16 @@ def events_per_core_s(groups: int) -> float:
         await running
         return spent_s
 
+    return groups * 8 / with_journal(played)
+
+
+def with_journal(played: Callable[[Journal], Coroutine[Any, Any, float]]) -> float:
+    """Return what a coroutine gives in virtual time, with a journal in a folder of its own."""
     with TemporaryDirectory() as folder:
         journal = Journal(Path(folder), done=None)
         journal.begin()
         try:
-            return groups * 8 / run_virtually(played(journal))
+            return run_virtually(played(journal))
         finally:
             journal.close()
 

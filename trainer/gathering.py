@@ -80,15 +80,19 @@ class Gathering:
             )
         return experts
 
+    @property
+    def untried(self) -> list[Environment]:
+        """Environments that nobody installed, for `try_out`. None where what is imitated, or rewarded, is not seen there."""
+        if self.is_wanted or self._config.reward.routes or not self._fleet.learns_from_rollouts:
+            return []
+        return [each for each in self._environments if ("ale.envs", each.name) in own()]
+
     def try_out(self) -> None:
-        """Play a few rollouts of an environment that nobody installed. Raise `NothingToLearn` where that shows."""
-        mine = [each for each in self._environments if ("ale.envs", each.name) in own()]
+        """Play a few rollouts of what is `untried`. Raise `NothingToLearn` where that shows."""
         config = self._config
-        if self.is_wanted or config.reward.routes or not self._fleet.learns_from_rollouts:
-            return  # what is imitated, or rewarded, is not seen here
         spec, options = learner_of(config)
         context, longest = spec.template(config.model, options).max_context, config.sampling.max_tokens
-        for env in mine:
+        for env in self.untried:
             tasks = task_ids(env.source, env.config.train_split, _TRIED, derive(config.seed, "first tries"))
             asked = train_requests(env.config, env.params.canonical(), 0, tasks=tasks)
             tries = [decode(data) for data in self._fleet.run([each for each in asked if each.index < 2], 0)]

@@ -180,6 +180,8 @@ class Run:
 
     def try_out(self) -> None:
         """Play a few rollouts of an environment that nobody installed. Raise `NothingToLearn` where that shows."""
+        if not self._gathering.untried:
+            return
         with self._timeline.wait("first tries", 0):
             self._gathering.try_out()
         self._fleet.engine_calls()  # were these rollouts'

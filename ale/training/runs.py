@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -256,10 +257,7 @@ def continue_run(folder: Path, config: TrainConfig) -> TrainConfig:
         wanted[_CHOSEN] = recorded.get(_CHOSEN, "auto")
         options = {**config.engine_options, "checkpointing": wanted[_CHOSEN]}
         config = config.model_copy(update={"engine_options": options})
-    changed = [
-        name for name in sorted(recorded.keys() | wanted.keys()) if recorded.get(name) != wanted.get(name)
-    ]
-    for name in changed:
+    for name in _differing(recorded, wanted):
         if not _is_elsewhere(name):
             raise ConfigError(
                 f"the run in {folder} has {name} = {recorded.get(name)!r}, got {wanted.get(name)!r}. A resumed run "
@@ -274,13 +272,17 @@ def keep_config(folder: Path, config: TrainConfig) -> list[str]:
     Raise `RunFolderError` where another process trains there.
     """
     before, now = (flat(each.model_dump()) for each in (recorded_config(folder), config))
-    changed = [name for name in sorted(before.keys() | now.keys()) if before.get(name) != now.get(name)]
+    changed = _differing(before, now)
     if changed:
         with claimed(folder), writing("settings", folder):
             _write_config(folder, config)
     return [
         f"the run goes on with {name} = {now.get(name)!r}, it had {before.get(name)!r}" for name in changed
     ]
+
+
+def _differing(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+    return [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
 
 
 def _is_elsewhere(name: str) -> bool:

@@ -13,17 +13,15 @@ _UNSTABLE = (
     (re.compile(rf"({_ENDED}) in [\d.]+s\b(?: \([\d:]+\))?"), r"\1"),  # pytest's last line
     (re.compile(r"^(Ran \d+ tests?) in [\d.]+s$", re.MULTILINE), r"\1"),  # unittest's
     (re.compile(r"(<[^<>\n]* at )0x[0-9a-f]{6,16}(?=[ >])"), r"\g<1>0x..."),  # Python's default repr
-    (
-        re.compile(r"( at 0x)[0-9a-f]{1,16}(?=\.\.\.)"),
-        r"\1",
-    ),  # one that reprlib, or pytest, cut off in its address
-    (re.compile(r"(\.\.\.)[a-z ]{0,16}0?x[0-9a-f]{1,16}(?=>)"), r"\1"),  # or before it
+    # What reprlib, or pytest, cut off in the address, before it, or in a list of them.
+    (re.compile(r"( at 0x)[0-9a-f]{1,16}(?=\.\.\.)"), r"\1"),
+    (re.compile(r"(\.\.\.)[a-z ]{0,16}0?x[0-9a-f]{1,16}(?=>)"), r"\1"),
     (re.compile(r"(<[A-Za-z_][\w.]{0,99}(?: [\w.]{1,99}){0,9}\.\.\.)[0-9a-f]{6,16}(?=>)"), r"\1"),
     (re.compile(r"(\.\.\.)[0-9a-f]{1,16}(?=>(?:[\])}]|, <))"), r"\1"),
 )
 _ON_THE_HOST = re.compile(r"boxes/[\w-]{1,64}/files/(work|home|tmp)(?![\w.-])")
 """A folder of a box without isolation, as the host sees it, below the folder that holds all: its name holds the box's id."""
-_ABOVE = re.compile(r"(?:/[\w.+@~-]+)+/", re.ASCII)
+_ABOVE = re.compile(r"(?:/[\w.+@~-]+)+/")
 _LONGEST_ABOVE = 4096
 _IN_THE_BOX = {"work": "/workspace", "home": "/home/agent", "tmp": "/tmp"}
 
@@ -51,13 +49,14 @@ def tell_command(result: ExecResult, *, timeout_s: float, max_chars: int, how_to
 
 def _as_in_the_box(output: str) -> str:
     """Name folders of a box as it sees them. Takes time in proportion to the output, whatever that is."""
-    parts, done = list[str](), 0
+    parts, done, seen = list[str](), 0, 0
     for found in _ON_THE_HOST.finditer(output):
-        above = output[max(done, found.start() - _LONGEST_ABOVE) : found.start()]
+        above = output[max(seen, found.start() - _LONGEST_ABOVE) : found.start()]
         begin = next((path.start() for path in _ABOVE.finditer(above) if path.end() == len(above)), None)
         if begin is not None:
             parts += [output[done : found.start() - len(above) + begin], _IN_THE_BOX[found[1]]]
             done = found.end()
+        seen = found.end()
     return "".join([*parts, output[done:]])
 
 

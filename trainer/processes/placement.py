@@ -70,15 +70,19 @@ def _start_ray(config: TrainConfig, address: str | None) -> None:
     if address:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
         return
-    rollout, pool = config.rollout, config.placement.pool
+    pool = config.placement.pool
     ray.init(
         address="local",
-        num_cpus=sum(bundle.cpus for bundle in pool)
-        or rollout.workers + rollout.engines + 1 + bool(config.reward.routes),
+        num_cpus=sum(bundle.cpus for bundle in pool) or _actors(config),
         include_dashboard=False,
         logging_level=logging.ERROR,
         log_to_driver=False,
     )
+
+
+def _actors(config: TrainConfig) -> int:
+    """Return how many actors a run without a pool has, each with a CPU."""
+    return 1 + config.rollout.engines + config.rollout.workers + bool(config.reward.routes)
 
 
 @dataclass(slots=True)
@@ -247,8 +251,7 @@ class _Pool:
 
     def _share_devices(self) -> None:
         found: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        rollout = self._config.rollout
-        wanted = 1 + rollout.engines + rollout.workers + bool(self._config.reward.routes)
+        wanted = _actors(self._config)
         if found.get("CPU", 0.0) < wanted:  # Ray would wait for more without a word
             raise ConfigError(
                 f"the Ray cluster has room for too few processes: wanted {wanted} CPUs, one each, found "

@@ -42,7 +42,7 @@ CASES = [
     Case((*RUN, "--config", "broken.toml"), 2, "broken.toml is not valid TOML", "line"),
     Case((*PLAY, "--policy", "oracel"), 2, "oracel", "Did you mean 'oracle'?"),
     Case(("eval", "no-such-run"), 2, "unknown run or model 'no-such-run'", "OWNER/NAME"),
-    Case(("eval", "runs/no-such-run"), 2, "runs/no-such-run", "Known: coder, lost, smollm2, tiny"),
+    Case(("eval", "runs/no-such-run"), 2, "runs/no-such-run", "Known: coder, lost, smollm2, tiny, torn"),
     Case(("env", "show", "sokobann"), 2, "sokobann", "Did you mean 'sokoban'?"),
     Case(("agent", "show", "qwen-cod"), 2, "qwen-cod", "Did you mean 'qwen-code'?"),
     Case(("agent", "run", "pi", "x", "--url", "https://127.0.0.1"), 2, "--url must be", "http://HOST:PORT"),
