@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from ale.own_class import is_class
 from ale.terminal import stderr, stdout
 from ale.training import runs
 from ale.training.progress import LiveProgress, PlainProgress, bracketed, sampled
-from ale.waiting import LIBRARIES, waiting_for
+from ale.waiting import LIBRARIES, unsaid, waiting_for
 from ale.watching.notifying import train_notifying
 from trainer import checkpoint
 from trainer.config import TrainConfig, dealt
@@ -83,6 +83,11 @@ def sft_overrides(*, experts: int | None, data: Sequence[str], held_out: float |
 
 def train_command(command: TrainCommand) -> int:
     """Run it and return the exit code: 0, or 130 when the user stopped the run."""
+    with unsaid() if command.quiet else nullcontext():
+        return _train_command(command)
+
+
+def _train_command(command: TrainCommand) -> int:
     console = stderr()
     with waiting_for(LIBRARIES, from_start=True):
         resolved = _resolve(command)

@@ -37,6 +37,18 @@ class SiteBackend(MemoryBackend):
     site = "east/boxes"
 
 
+class SlowSiteBackend(SiteBackend):
+    """It takes a box up when it may."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        self.may = asyncio.Event()
+
+    async def adopt(self, *args: Any, **options: Any) -> Any:
+        await self.may.wait()
+        return await super().adopt(*args, **options)
+
+
 class SnapshotSiteBackend(SiteBackend):
     """Its snapshots are there, too."""
 
@@ -54,6 +66,10 @@ class Server:
     @property
     def held(self) -> set[str]:
         return set(self.core.ledger.held)
+
+    def has_box(self, sandbox_id: str) -> bool:
+        held = self.core.ledger.held.get(sandbox_id)
+        return held is not None and held.box is not None
 
 
 @pytest.fixture
@@ -119,11 +135,28 @@ async def test_a_box_says_where_it_is_and_a_server_that_left_leaves_it_to_any_ot
         assert found is not None
         assert (found[0].id, found[1]) == ("a:1", True), "it is the other's, and taken over when that is gone"
         await first_life.aclose()
-        await until(lambda: made.id in second.held)
+        await until(lambda: second.has_box(made.id))
         assert await owner_of(store, made.id) == "b:1"
         async with second.core.using(made.id) as box:
             assert await box.read_file("f") == b"kept"
         assert (await second.core.get(made.id)).folder == SITE
+
+
+async def test_a_box_that_is_being_taken_up_is_asked_for_again(store: PostgresStore, tmp_path: Path) -> None:
+    site = Node()
+    slow = SlowSiteBackend(site)
+    async with AsyncExitStack() as first_life, server(store, tmp_path, "b", slow) as second:
+        first = await first_life.enter_async_context(server(store, tmp_path, "a", SiteBackend(site)))
+        made = await first.core.create(SandboxWish(SandboxSpec()))
+        await first_life.aclose()
+        await until(lambda: made.id in second.held)
+        with pytest.raises(Unavailable, match=r"is being taken up by this server\. Ask again"):
+            async with second.core.using(made.id):
+                pass
+        slow.may.set()
+        await until(lambda: second.has_box(made.id))
+        async with second.core.using(made.id) as box:
+            await box.write_file("f", b"here")
 
 
 async def test_of_many_servers_one_takes_a_box_up(store: PostgresStore, tmp_path: Path) -> None:

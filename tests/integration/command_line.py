@@ -34,10 +34,15 @@ def ale(
     )
 
 
-def refused(done: subprocess.CompletedProcess[str], code: int, *said: str) -> None:
-    """The process ended with `code` and one line that says all of `said`, beside what it waited for."""
+def lines_of(stderr: str) -> list[str]:
+    """Return the lines of standard error, but those that say what was waited for: a busy machine has more of them."""
+    return [line for line in stderr.strip().splitlines() if not line.startswith("waiting for ")]
+
+
+def refused(done: subprocess.CompletedProcess[str], code: int, *parts: str) -> None:
+    """The process ended with `code` and one line that says all of `parts`, beside what it waited for."""
     assert done.returncode == code, done.stdout + done.stderr
-    lines = [line for line in done.stderr.strip().splitlines() if not line.startswith("waiting for ")]
+    lines = lines_of(done.stderr)
     assert len(lines) == 1, done.stderr
-    for part in said:
+    for part in parts:
         assert part in lines[0]

@@ -246,7 +246,7 @@ class SandboxCore:
 
     @asynccontextmanager
     async def using(self, sandbox_id: str) -> AsyncIterator[Sandbox]:
-        """Give the box to one call; it is not idle meanwhile. Raise `NotFound` or `FailedPrecondition`."""
+        """Give the box to one call; it is not idle meanwhile. Raise `NotFound`, `Unavailable` or `FailedPrecondition`."""
         check_sandbox(sandbox_id)
         held = self.ledger.visible(sandbox_id)
         state = (await self.get(sandbox_id)).state if held is None else held.record.state
@@ -257,6 +257,8 @@ class SandboxCore:
             raise NotFound(f"sandbox {sandbox_id!r} is {record.state} ({record.reason})")
         if held.away:
             raise _away(held)
+        if state is SandboxState.RUNNING and held.box is None:
+            raise Unavailable(f"sandbox {sandbox_id!r} is being taken up by this server. Ask again in a moment.")
         if state not in _USABLE or held.box is None:
             remedy = {
                 SandboxState.PAUSED: "Resume it first",

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from command_line import ale
+from command_line import ale, lines_of
 
 from agent_runtime.store import read_segment, segment_path, write_segment
 from agent_runtime.types import RolloutFailure
@@ -30,7 +30,7 @@ def test_wrong_rewards_are_found_and_right_ones_kept_elsewhere(recorded: Path, t
     assert done.returncode == 1
     assert "3 of 4 graded; 3 have another reward or none" in done.stdout
     assert "goes another way at turn 0: observation" in done.stdout
-    assert len(done.stderr.splitlines()) == 1
+    assert len(lines_of(done.stderr)) == 1
     found = list(read_segment(segment_path(tmp_path / "again", "scored")))
     assert [(each.id, each.reward, each.passed) for each in found] == [
         (each.id, each.reward, each.passed) for each in (one, two, four)
@@ -44,7 +44,7 @@ def test_wrong_rewards_are_found_and_right_ones_kept_elsewhere(recorded: Path, t
 def test_only_those_whose_grader_failed(recorded: Path, tmp_path: Path) -> None:
     one, *others = read_segment(recorded)
     former = ale("replay", "score", "kept", "--failed", cwd=tmp_path)
-    assert (former.returncode, "--ungraded" in former.stderr, len(former.stderr.splitlines())) == (2, True, 1)
+    assert (former.returncode, "--ungraded" in former.stderr, len(lines_of(former.stderr))) == (2, True, 1)
     none = ale("replay", "score", "kept", "--ungraded", cwd=tmp_path)
     assert (none.returncode, "nothing to grade" in none.stderr) == (65, True)
     recorded.unlink()

@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from command_line import lines_of
 from processes import below, command_line
 
 from trainer.config import OptimOptions
@@ -65,10 +66,10 @@ def run_and_kill(run: Path, pattern: str, *more: str) -> str:
             if line.startswith("step 2/"):
                 break
         kill_child(training.pid, pattern)
-        said = [line for line in training.stderr if not line.startswith("step ")]
+        ended = [line for line in lines_of(training.stderr.read()) if not line.startswith("step ")]
         assert training.stdout.read() == ""
-        assert training.wait(timeout=60) == 75, said
-    (line,) = said
+        assert training.wait(timeout=60) == 75, ended
+    (line,) = ended
     return line
 
 

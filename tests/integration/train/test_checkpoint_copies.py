@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import lines_of
 from s3_server import S3Server, flip, s3_server
 from test_train import ONE_EACH, SMALL, assert_same_weights, environment, train, train_command, train_records
 
@@ -73,11 +74,10 @@ def test_credentials_that_are_refused_are_one_line_before_anything_starts(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
     done = train(tmp_path / "run", *RUN, *COPIED)
     assert done.returncode == 2
-    said = done.stderr.strip().splitlines()
-    assert len(said) == 1, done.stderr
-    assert said[0].startswith(f"ale: checkpoint.copy_to: cannot write {PLACE}/probe: ")
-    assert "403 Forbidden" in said[0]
-    assert "another" not in said[0]
+    (line,) = lines_of(done.stderr)
+    assert line.startswith(f"ale: checkpoint.copy_to: cannot write {PLACE}/probe: ")
+    assert "403 Forbidden" in line
+    assert "another" not in line
     assert not (tmp_path / "run").exists()
 
 

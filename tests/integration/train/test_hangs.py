@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -124,7 +125,7 @@ def test_a_sampler_that_does_not_answer_is_named(tmp_path: Path) -> None:
         stop(run, "sampler 1")
         told = late(said, "sampler 1: it does not answer within 2 s", "waiting for a sampler's answer")
         assert "driver has been at waiting for the batch of step" in told
-        assert "in flight: 8, the longest" in told
+        assert re.search(r"in flight: [1-8], the longest", told), "others had ended when it was stopped"
         outside = subprocess.run(
             [sys.executable, "-m", "ale", "status", str(run), "--json"], capture_output=True, check=True
         )

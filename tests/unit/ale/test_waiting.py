@@ -143,7 +143,15 @@ def test_a_commands_first_wait_counts_from_the_start_of_its_process() -> None:
     assert first >= 0.49 > second
 
 
-def test_training_waits_from_its_start_on(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("quiet", [False, True])
+def test_training_waits_from_its_start_on_and_says_so_unless_it_is_quiet(
+    monkeypatch: pytest.MonkeyPatch,
+    watch: Watch,
+    clock: Clock,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    quiet: bool,
+) -> None:
     asked = []
 
     @contextmanager
@@ -151,15 +159,19 @@ def test_training_waits_from_its_start_on(monkeypatch: pytest.MonkeyPatch) -> No
         asked.append((what, from_start))
         yield
 
-    def refuse(command: object) -> None:
+    def refuse(command: training.TrainCommand) -> None:
         assert asked == [(waiting.LIBRARIES, True)]
+        with watch.waiting_for("what is not said where --quiet is"):
+            looked(watch, clock, 6)
         raise ConfigError("no such setting")
 
     monkeypatch.setattr(training, "waiting_for", noted)
+    monkeypatch.setattr(training, "unsaid", watch.unsaid)
     monkeypatch.setattr(training, "_resolve", refuse)
-    plain = {"file": None, "run": None, "resume": False, "ray_address": None, "quiet": True, "dry_run": True}
+    plain = {"file": None, "run": None, "resume": False, "ray_address": None, "quiet": quiet, "dry_run": True}
     with pytest.raises(ConfigError, match="no such setting"):
         training.train_command(training.TrainCommand(named={}, overrides=[], **plain))
+    assert capsys.readouterr().err.count("waiting for") == (0 if quiet else 1)
 
 
 STREAMING = {"ale/env/play.py", "ale/replay/debugging.py", "ale/rock/exec.py", "ale/rock/logs.py"}
