@@ -21,6 +21,8 @@ Ints = NDArray[np.int64]
 
 _SAVES = 0.8
 """Largest share of the work of rows apart at which trees are worth their mask."""
+_PARTS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Of how many trees of about equal size the cheapest is taken."""
 _MOST_PAIRS = 1 << 26
 """Pairs of tokens in masks at once: 64 MiB, and 256 where attention takes them as numbers."""
 
@@ -44,12 +46,14 @@ def trees_of(tokens_BT: torch.Tensor, at_BM: torch.Tensor, width: int) -> Trees 
     tokens, length_B = _read(tokens_BT, at_BM)
     order_B = np.array(sorted(range(len(tokens)), key=lambda row: tokens[row].tobytes()), np.int64)
     shared_B = _shared(tokens[order_B], length_B[order_B])
-    groups = _groups(length_B[order_B], shared_B, width)
-    most = max(
-        int((length_B[order_B[group]] - shared_B[group]).sum() + shared_B[group[0]]) for group in groups
+    whole, longest = int((length_B[order_B] - shared_B).sum()), int(length_B.max())
+    # Attention over a tree computes all pairs of its tokens, so several smaller trees may cost less than a large one.
+    tried = [_groups(length_B[order_B], shared_B, width, whole // parts + longest) for parts in _PARTS]
+    cost, groups, most = min(
+        ((len(groups) * _work(most, width), groups, most) for groups, most in tried), key=lambda each: each[0]
     )
     apart = len(tokens) * _work(tokens.shape[1], width, pairs=0.5)
-    if len(groups) * most**2 > _MOST_PAIRS or len(groups) * _work(most, width) > _SAVES * apart:
+    if len(groups) * most**2 > _MOST_PAIRS or cost > _SAVES * apart:
         return None
     return laid_out(tokens_BT, at_BM, [order_B[group] for group in groups])
 
@@ -82,19 +86,24 @@ def _shared(sorted_BT: Ints, length_B: Ints) -> Ints:
     return shared_B
 
 
-def _groups(length_B: Ints, shared_B: Ints, width: int) -> list[Ints]:
-    """Cut the sorted rows into trees: a row joins the one before it where its own sequence would cost more."""
+def _groups(length_B: Ints, shared_B: Ints, width: int, bound: int) -> tuple[list[Ints], int]:
+    """Cut the sorted rows into trees; return them, and the tokens of the largest.
+
+    A row joins the one before it where its own sequence would cost more, and the tree then has at most `bound` tokens.
+    """
     groups: list[list[int]] = []
-    size = 0
+    size = most = 0
     for row, (length, shared) in enumerate(zip(length_B.tolist(), shared_B.tolist(), strict=True)):
         joined = size + length - shared
-        if groups and shared and _work(joined, width) < _work(size, width) + _work(length, width):
+        saves = _work(joined, width) < _work(size, width) + _work(length, width)
+        if groups and shared and joined <= bound and saves:
             groups[-1].append(row)
             size = joined
         else:
             groups.append([row])
             size = length
-    return [np.array(group, np.int64) for group in groups]
+        most = max(most, size)
+    return [np.array(group, np.int64) for group in groups], most
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -83,6 +83,28 @@ def test_rows_stay_apart_where_trees_would_not_save(prompt, answers):
     assert trees_of(batch.tokens_BT, at_BM, WIDTH) is None
 
 
+def test_many_rows_of_one_prompt_become_several_trees():
+    """One tree of all would have 8,514 tokens, which is too large, and rows apart 88,200."""
+    batch = group(114, [12] * 700)
+    trees = trees_of(batch.tokens_BT, batch.segment_ids_BT.sum(1, keepdim=True) - 1, 576)
+    assert trees is not None
+    count, size = trees.tokens_GS.shape
+    assert 4 <= count <= 16
+    assert count * size < 88_200 / 6
+    assert (trees.at_BM < count * size).all()
+
+
+def test_several_trees_give_the_values_of_rows_apart():
+    model, batch = llama(context=128).double(), group(60, [9] * 80)
+    trees = trees_of(batch.tokens_BT, batch.segment_ids_BT.sum(1, keepdim=True) - 1, model.config.hidden_size)
+    assert trees is not None
+    assert len(trees.tokens_GS) > 1
+    (shared, logprobs), (apart, expected) = both(model, batch)
+    torch.testing.assert_close(logprobs, expected, atol=1e-5, rtol=1e-5)
+    for name, value in apart.items():
+        assert float((shared[name] - value).abs().max() / value.abs().max().clamp_min(1.0)) < 1e-6, name
+
+
 def test_models_whose_attention_a_mask_does_not_say_keep_their_rows_apart():
     sliding = llama(kind="Mistral", sliding_window=4)
     assert not HFNet(sliding, max_context=64)._shares
