@@ -101,9 +101,12 @@ def _train_command(command: TrainCommand) -> int:
             resource_lines,
         )  # brings torch, as does
         from trainer.learners.versions import check_lag
+        from trainer.models.chosen import check_model
 
         if not command.resume:  # a run that was begun keeps its settings
             check_lag(config)
+            if not config.learner:
+                check_model(config.model)
         sys.stdout.write(configuration.render(config))
         resources = resource_lines(config, elsewhere=bool(command.ray_address))
         told = [*lesson_lines(config), *_mixture(config), *resources, *checkpoint_lines(config)]

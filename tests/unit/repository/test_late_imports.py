@@ -15,7 +15,7 @@ LATE = {
     "ale/training/cli.py": (2, "torch and Ray, which --help does without"),
     "ale/training/model_play.py": (1, "Ray, which a small model plays without"),
     "ale/training/rollouts.py": (1, "torch, which an oracle plays without"),
-    "ale/training/training.py": (4, "torch and Ray, which a wrong option is refused without"),
+    "ale/training/training.py": (5, "torch and Ray, which a wrong option is refused without"),
     "rock_env/backends/process/zygote.py": (
         2,
         "the warm interpreter, which only a zygote that preloads needs",

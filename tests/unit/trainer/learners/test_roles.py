@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +10,7 @@ import transformers
 from random_llama import random_llama
 
 from ale.training.training import TrainCommand, train_command
+from rock_env.errors import UnknownName
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
 from trainer.learners.memory import Shape
@@ -147,6 +147,11 @@ def test_a_dry_run_prints_the_map_as_comments(folder, capsys, tmp_path):
     assert "# memory: not known. cannot read the rank of the adapter nowhere/adapter_config.json" in begun
 
 
+def test_a_dry_run_refuses_a_misspelt_model(capsys):
+    with pytest.raises(UnknownName, match=r"unknown model 'smolm2'\. Did you mean 'smollm2'\?"):
+        said(capsys, "smolm2")
+
+
 def test_a_dry_run_prints_who_is_where_and_refuses_what_does_not_fit(folder, capsys):
     pool = "[{cpus=3, memory_gb=100}, {cpus=2}]"
     chosen = [f"placement.pool={pool}", "engine_options.device=cpu", "rollout.workers=2"]
@@ -171,5 +176,6 @@ def test_vllm_is_counted_beside_the_learner(folder):
 
 def test_a_model_that_is_not_here_is_not_asked_for(tmp_path, capsys):
     (tmp_path / "empty").mkdir()
-    assert "# memory: not known. cannot load model" in said(capsys, str(tmp_path / "empty"))
-    assert Path(tmp_path / "empty").is_dir()
+    with pytest.raises(UnknownName, match=r"holds no model: got no config\.json in it"):
+        said(capsys, str(tmp_path / "empty"))
+    assert "# memory: not known. cannot load model" in said(capsys, "somebody/not-here")
