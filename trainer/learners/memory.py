@@ -46,7 +46,14 @@ class Shape:
 
     @staticmethod
     def of(config: Any) -> Shape:
-        """Return the shape of a Transformers config; its model is built without memory for weights."""
+        """Return the shape of a Transformers config; its model is built without memory for weights, once in a process."""
+        said = config.to_json_string()
+        if said not in _SHAPES:
+            _SHAPES[said] = Shape._built(config)
+        return _SHAPES[said]
+
+    @staticmethod
+    def _built(config: Any) -> Shape:
         from transformers import AutoModelForCausalLM
 
         with torch.device("meta"):
@@ -65,6 +72,10 @@ class Shape:
             queries=heads * head,
             vocabulary=int(config.vocab_size),
         )
+
+
+_SHAPES: dict[str, Shape] = {}
+"""By what a config says."""
 
 
 @dataclass(frozen=True, slots=True)
