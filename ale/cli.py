@@ -58,6 +58,10 @@ class _Root(LazyGroup):
             "Train a model in an environment, as an agent of ours or behind a CLI agent: ale train --env swe --agent "
             "qwen-code.",
         ),
+        "advise": Place(
+            "ale.training.cli:advise",
+            "Say what to train a model with on your GPUs, what that takes of their memory, and how fast it may be.",
+        ),
         "sft": Place(
             "ale.training.cli:sft",
             "Imitate successful expert trajectories (supervised fine-tuning); `ale train --from` goes on from there.",

@@ -1,4 +1,4 @@
-"""`ale train`, `sft`, `lineage`, `eval`, `rollout` and `simulate`: what the user types, as the one call that each is.
+"""`ale train`, `advise`, `sft`, `lineage`, `eval`, `rollout` and `simulate`: what the user types, as one call each.
 
 Imported when one of them is asked for; torch and Ray come when it runs.
 """
@@ -22,7 +22,7 @@ from ale.training.training import TrainCommand, sft_overrides, train_command
 from ale.waiting import LIBRARIES, waiting_for
 from trainer.signals import held
 
-__all__ = ["evaluate", "lineage", "rollout", "sft", "simulate", "train"]
+__all__ = ["advise", "evaluate", "lineage", "rollout", "sft", "simulate", "train"]
 
 
 def _agents(incomplete: str) -> list[str]:
@@ -168,6 +168,32 @@ def train(
             )
         )
     )
+
+
+def advise(
+    *,
+    model: Annotated[
+        str,
+        typer.Option(
+            "--model",
+            help="A known Hugging Face model, a name of ale model list, or a folder with config.json.",
+            autocompletion=completion.models,
+        ),
+    ],
+    gpu: Annotated[
+        int,
+        typer.Option(
+            "--gpu", min=0, max=10_000, metavar="GB", help="Memory of a GPU; 0: the processor alone."
+        ),
+    ],
+    gpus: Annotated[int, typer.Option("--gpus", min=1, max=64, help="How many of them, in one machine.")] = 1,
+    env: EnvOption = None,
+) -> None:
+    """Say what to train a model with on your GPUs, what that takes of their memory, and how fast it may be."""
+    with waiting_for(LIBRARIES), held():
+        from ale.training.advising import advise_command  # brings torch
+
+    advise_command(model, gpu, gpus, env)
 
 
 def sft(

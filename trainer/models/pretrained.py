@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 
 from rock_env.errors import InvalidArgument
 
-__all__ = ["max_context", "model_config", "read", "why_no_hub"]
+__all__ = ["known_models", "max_context", "model_config", "read", "why_no_hub"]
 
 _HUB_S = 5.0
 """A hub that answers later than this is asked for nothing: its own client would ask again for minutes, silently."""
@@ -75,7 +75,7 @@ def model_config(model: str) -> Any:
     try:
         return read("AutoConfig", model, local_files_only=True)
     except InvalidArgument:
-        about = _known().get(model)
+        about = known_models().get(model)
         if about is None:
             raise
         from transformers import AutoConfig
@@ -84,7 +84,8 @@ def model_config(model: str) -> Any:
 
 
 @cache
-def _known() -> dict[str, dict[str, Any]]:
+def known_models() -> dict[str, dict[str, Any]]:
+    """Return what `known_models.toml` says of models, by their ids of Hugging Face."""
     text = (resources.files("trainer.models") / "known_models.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
 

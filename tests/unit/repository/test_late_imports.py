@@ -12,7 +12,7 @@ LATE = {
     "ale/model/models.py": (1, "the Hugging Face hub's client, which --help does without"),
     "ale/replay/cli.py": (3, "torch, which the other replay commands do without"),
     "ale/rock/reach.py": (1, "cloudpickle, which servers and clients do without"),
-    "ale/training/cli.py": (2, "torch and Ray, which --help does without"),
+    "ale/training/cli.py": (3, "torch and Ray, which --help does without"),
     "ale/training/model_play.py": (1, "Ray, which a small model plays without"),
     "ale/training/rollouts.py": (1, "torch, which an oracle plays without"),
     "ale/training/training.py": (5, "torch and Ray, which a wrong option is refused without"),
