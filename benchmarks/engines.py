@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from benchmarks.models import qwen3, random_model
-from benchmarks.sampler_scenarios import Scenario, Sizes
+from benchmarks.sampler_scenarios import Sizes, both_scenarios
 from benchmarks.scaffold import finish, parser_of, seconds_of
 from rock_env import plugins
 from trainer.models.coder import engine as coder
@@ -94,15 +94,20 @@ def of_hf() -> Case | None:
 def of_vllm() -> Case | None:
     if importlib.util.find_spec("vllm") is None:
         return None
-    from trainer.samplers.vllm.batch import VllmBatch, VllmBounds
-
     model = random_model(qwen3(SHAPE, CONTEXT)).eval()
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        bounds = VllmBounds(CONTEXT, rows=8, cache_bytes=1 << 28)
-        engine = VllmBatch(folder, dtype="float32", end_id=NEVER, bounds=bounds, text=str)
+    engine = vllm_of(model, CONTEXT, dtype="float32", rows=8, cache_bytes=1 << 28)
     weights = {name: value.detach().numpy() for name, value in model.named_parameters()}
     return Case(engine, weights, 0, model.config.vocab_size)
+
+
+def vllm_of(model: Any, context: int, *, dtype: str, rows: int, cache_bytes: int) -> Any:
+    """Return vLLM's engine with a model's weights."""
+    from trainer.samplers.vllm.batch import VllmBatch, VllmBounds
+
+    bounds = VllmBounds(context, rows=rows, cache_bytes=cache_bytes)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        return VllmBatch(folder, dtype=dtype, end_id=NEVER, bounds=bounds, text=str)
 
 
 CASES: Mapping[str, Callable[[], Case | None]] = {
@@ -132,12 +137,8 @@ def measured(case: Case, sizes: Sizes, repeats: int) -> dict[str, float | None]:
     sampler = ThreadedSampler(case.engine)
 
     async def both() -> dict[str, float | None]:
-        scenario = Scenario(sampler, case.ids, sizes, repeats=repeats)
-        try:
-            await sampler.load({name: np.array(value) for name, value in case.weights.items()}, 0)
-            return {**await scenario.turn3_over_new_tokens(), **await scenario.short_beside_long()}
-        finally:
-            await sampler.close()
+        await sampler.load({name: np.array(value) for name, value in case.weights.items()}, 0)
+        return await both_scenarios(sampler, case.ids, sizes, repeats)
 
     return found | asyncio.run(both())
 

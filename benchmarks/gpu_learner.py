@@ -1,41 +1,28 @@
-"""The learner on one GPU: memory against its estimate, tokens a second, FSDP2 against plain torch, CUDA against the CPU.
+"""The learner on one device: an update beside plain torch, its memory beside the estimate, ranks beside one process.
 
-`python -m benchmarks.gpu_learner [--device cuda] [--tiny] [--seconds 140]`. The model has Qwen3-0.6B's shape and random
-weights; nothing is downloaded. Rows of 2,048, 8,192 and 26,000 tokens, the last quarter of which trains, in bfloat16 with
-float32 master weights, `checkpointing` and logits in pieces; once with all weights and once with LoRA of rank 16. Needs
-torch, transformers, peft, numpy, safetensors, pydantic and msgspec. `--device cpu --tiny` tries the same code anywhere.
-
-A part that fails is reported and the others go on; a part that would begin after `--seconds` is left out and said. Each part
-prints a line as it ends. The last line is one JSON object of all parts:
-
-- `train/full_2k` and so on: `peak_gb` (largest memory that torch had allocated, 10^9 bytes), `estimate_gb`, their ratio
-  `peak_over_estimate`, `tokens_per_s` of an update with its optimizer step (the whole row counts), `step_s`;
-- `weights_s`: the time to hand all weights to the host, which every update ends with;
-- `fsdp2/difference`: the largest difference in any weight after 20 updates of a small model, FSDP2 with one rank against
-  plain torch on the same device (goal: at most 1e-5);
-- `cpu_agreement`: the largest difference of a float32 update's loss and gradients from the CPU's, as a share of the
-  largest gradient (goal: at most 1e-4).
+Parts of `benchmarks.gpu_day`, which says what their figures mean, and held to bounds by `tests/gpu`. Models have random
+weights. In bfloat16, with float32 master weights where all weights train.
 """
 
 from __future__ import annotations
 
-import os
-import sys
+import gc
 import tempfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
-import transformers
 
-from benchmarks.models import attempt, batch_of, likelihood, qwen3, random_model, row
-from benchmarks.scaffold import finish, parser_of
+from benchmarks.chips import Day
+from benchmarks.gpu_sampler import arriving, sampler_memory
+from benchmarks.models import batch_of, likelihood, packed_row, qwen3, random_model, row
+from benchmarks.parts import Pieces
+from rock_env.errors import InvalidArgument
 from trainer.data.batch import TrainBatch
 from trainer.learners.lora import Adapters
 from trainer.learners.memory import Estimate, Shape, UpdatePlan
+from trainer.learners.parallel.kinds import parallelism
 from trainer.learners.recompute import recompute_layers
 from trainer.learners.torch_train import TorchTrain
 from trainer.models.hf import AdaptedNet, HFNet
@@ -43,75 +30,144 @@ from trainer.protocols.engines import OptimOptions
 
 CONTEXT = 32_768
 LENGTHS = {"2k": 2_048, "8k": 8_192, "26k": 26_000}
-SHORT_LENGTHS = {"2k": 64, "8k": 128, "26k": 256}
-STEPS = 20
+SHORT_LENGTHS = {"2k": 64, "8k": 128}
+STEPS, REPEATS = 20, 3
+KINDS = {"full": False, "lora": True}
 
 
-def learner(config: Any, device: str, *, lora: bool, half: bool = True) -> TorchTrain:
-    """Return a learner as the `hf` engine builds it with `checkpointing`."""
-    dtype = torch.bfloat16 if lora and half else torch.float32
-    model = random_model(config, device=device, dtype=dtype)
-    recompute_layers(model)
+def net_of(config: Any, device: str, *, lora: bool, half: bool = True, checkpointing: bool = True) -> HFNet:
+    """Return a net as the `hf` engine builds it."""
+    model = random_model(config, device=device, dtype=torch.bfloat16 if lora and half else torch.float32)
+    if checkpointing:
+        recompute_layers(model)
     how: Any = {"max_context": CONTEXT, "autocast": torch.bfloat16 if half else None}
-    net = HFNet(model, **how)
     if lora:
-        net = AdaptedNet(
-            model, Adapters.fresh(model, rank=16, alpha=32.0, targets="all-linear", seed=0), **how
-        )
+        adapters = Adapters.fresh(model, rank=16, alpha=32.0, targets="all-linear", seed=0)
+        return AdaptedNet(model, adapters, **how)
+    return HFNet(model, **how)
+
+
+def train_of(net: HFNet, device: str) -> TorchTrain:
     return TorchTrain(net, OptimOptions(), export=lambda folder: None, device=torch.device(device))
 
 
-def wait(device: str) -> None:
-    if device != "cpu":
-        torch.cuda.synchronize()
+class Plain:
+    """An update by plain torch: one forward pass over padded sequences, logits of trained tokens, fused AdamW."""
+
+    def __init__(self, net: HFNet, device: str) -> None:
+        self._model, self._device = net.model, device
+        self._trains = [value for _, value in net.named_parameters()]
+        self._optimizer = torch.optim.AdamW(self._trains, lr=1e-6, fused=True)
+
+    def step(self, batch: TrainBatch) -> float:
+        counts = torch.unique_consecutive(batch.segment_ids_BT[0], return_counts=True)[1].tolist()
+        tokens_ST, mask_ST = (
+            torch.nn.utils.rnn.pad_sequence(value[0].split(counts), batch_first=True).to(self._device)
+            for value in (batch.tokens_BT, batch.loss_mask_BT)
+        )
+        with torch.autocast(torch.device(self._device).type, dtype=torch.bfloat16):
+            hidden_STD = self._model.base_model(tokens_ST, use_cache=False).last_hidden_state
+            logits_NV = self._model.get_output_embeddings()(hidden_STD[:, :-1][mask_ST[:, 1:]])
+        loss = torch.nn.functional.cross_entropy(
+            logits_NV.float(), tokens_ST[:, 1:][mask_ST[:, 1:]], reduction="sum"
+        )
+        loss = loss / batch.normalizer
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._trains, 1.0)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        return float(loss.detach())
 
 
-def train_rows(
-    config: Any, device: str, lengths: dict[str, int], *, lora: bool, late: Callable[[], bool]
-) -> dict[str, Any]:
-    """Train one row of each length; return peak memory, its estimate and the speed of each."""
-    train = learner(config, device, lora=lora)
-    shape = Shape.of(config)
-    adapters = sum(value.numel() for _, value in train.net.named_parameters()) if lora else 0
-    train.step(row(64, train.net.vocabulary), likelihood, lr=1e-6)  # the moments are there from now on
-    found: dict[str, Any] = {}
-    for name, tokens in lengths.items():
-        if late():
-            found[name] = {"left_out": "no time left"}
-            continue
-        found[name] = one_row(train, shape, tokens, device, adapters)
-    began = perf_counter()
-    weights = train.weights()
-    found["weights_s"] = round(perf_counter() - began, 3)
-    found["weights"] = len(weights)
+def learner(day: Day, seconds: float) -> Pieces:
+    """Compare updates of both shapes, with all weights and with LoRA."""
+    for name in ("smollm2", "qwen3"):
+        for kind in KINDS:
+            yield f"{name}_{kind}", partial(beside_plain, day, name, lora=KINDS[kind])
+
+
+def beside_plain(day: Day, name: str, *, lora: bool) -> dict[str, Any]:
+    """Time an update of one row, and of a packed one, and plain torch's of the same in turns."""
+    config, tokens = day.config(name, CONTEXT), 256 if day.dry else 8_192
+    nets = [net_of(config, day.device, lora=lora, checkpointing=False) for _ in range(2)]
+    ours, plain = train_of(nets[0], day.device), Plain(nets[1], day.device)
+    numbers = sum(value.numel() for value in nets[0].model.parameters())
+    found: dict[str, Any] = {"parameters": numbers, "tokens": tokens}
+    for kind, make in (("row", row), ("packed", packed_row)):
+        batch = make(tokens, config.vocab_size)
+        apart = abs(ours.step(batch, likelihood, lr=1e-6)["loss"] - plain.step(batch))
+        acts = (lambda: ours.step(batch, likelihood, lr=1e-6), lambda: plain.step(batch))  # noqa: B023
+        times = [[day.seconds_of(act) for act in acts] for _ in range(1 if day.dry else REPEATS)]
+        mine, theirs = map(min, zip(*times, strict=True))
+        needed = (4 if lora else 6) * numbers * tokens
+        mfu = round(needed / mine / day.rates[0], 4) if day.rates else None
+        told = {"tokens_per_s": round(tokens / mine), "over_plain": round(mine / theirs, 3), "mfu": mfu}
+        found |= {f"{kind}_{what}": value for what, value in told.items()}
+        found[f"{kind}_loss_apart"] = apart
     return found
 
 
-def one_row(train: TorchTrain, shape: Shape, tokens: int, device: str, adapters: int) -> dict[str, Any]:
+def weights(day: Day, seconds: float) -> Pieces:
+    """Time the way of an update's weights to a sampler."""
+    for kind, lora in KINDS.items():
+        yield kind, partial(handed_over, day, lora=lora)
+
+
+def handed_over(day: Day, *, lora: bool) -> dict[str, Any]:
+    """Hand all weights over, adapters added in; of LoRA also bring its adapters alone to the host."""
+    net = net_of(day.config("qwen3", CONTEXT), day.device, lora=lora)
+    train = train_of(net, day.device)
+    train.step(row(64, net.vocabulary), likelihood, lr=1e-4)
+    found: dict[str, Any] = {"to_host_s": round(min(day.seconds_of(train.weights) for _ in range(2)), 4)}
+    given = dict(train.weights())
+    found |= {"gb": round(sum(value.nbytes for value in given.values()) / 1e9, 4), **arriving(day, given)}
+    if lora:
+        own = [value for _, value in net.named_parameters()]
+        found["adapters_gb"] = round(sum(value.nbytes for value in own) / 1e9, 4)
+        to_host = min(day.seconds_of(lambda: [value.detach().cpu() for value in own]) for _ in range(2))
+        found["adapters_to_host_s"] = round(to_host, 4)
+    return found
+
+
+def memory(day: Day, seconds: float) -> Pieces:
+    """Compare the largest memory of updates, and of a sampler, with the estimates."""
+    config = day.config("qwen3", CONTEXT)
+    for kind, lora in KINDS.items():
+        train = train_of(net_of(config, day.device, lora=lora), day.device)
+        trains = sum(value.numel() for _, value in train.net.named_parameters())
+        train.step(row(64, train.net.vocabulary), likelihood, lr=1e-6)  # the moments are there from now on
+        for length, tokens in (SHORT_LENGTHS if day.dry else LENGTHS).items():
+            yield (
+                f"{kind}_{length}",
+                partial(one_row, train, Shape.of(config), tokens, day, trains if lora else 0),
+            )
+        del train
+    yield "sampler", partial(sampler_memory, day)
+
+
+def one_row(train: TorchTrain, shape: Shape, tokens: int, day: Day, adapters: int) -> dict[str, Any]:
+    """Train a row twice; return its largest memory, what was expected, and its speed."""
     batch = row(tokens, train.net.vocabulary)
     trained = int(batch.loss_mask_BT.sum())
-    estimate = Estimate.of(shape, UpdatePlan(tokens, trained, half=True, adapters=adapters))
-    losses, seconds = [], []
-    if device != "cpu":
+    expected = Estimate.of(shape, UpdatePlan(tokens, trained, half=True, adapters=adapters)).total
+    gc.collect()
+    if day.on_gpu:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    for _ in range(2):
-        wait(device)
-        began = perf_counter()
-        losses.append(train.step(batch, likelihood, lr=1e-6)["loss"])
-        wait(device)
-        seconds.append(perf_counter() - began)
-    peak = torch.cuda.max_memory_allocated() if device != "cpu" else 0
-    return {
-        "peak_gb": round(peak / 1e9, 3),
-        "reserved_gb": round(torch.cuda.max_memory_reserved() / 1e9, 3) if device != "cpu" else 0.0,
-        "estimate_gb": round(estimate.total / 1e9, 3),
-        "peak_over_estimate": round(peak / estimate.total, 3),
-        "step_s": round(min(seconds), 4),
-        "tokens_per_s": round(tokens / min(seconds)),
-        "loss": round(losses[-1], 5),
-        "parts_gb": {part: round(getattr(estimate, part) / 1e9, 2) for part in Estimate.__slots__},
-    }
+    step_s = min(day.seconds_of(lambda: train.step(batch, likelihood, lr=1e-6)) for _ in range(2))
+    found = {"estimate_gb": round(expected / 1e9, 3), "tokens_per_s": round(tokens / step_s)}
+    if day.on_gpu:
+        peak, reserved = torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved()
+        found |= {"peak_gb": round(peak / 1e9, 3), "reserved_gb": round(reserved / 1e9, 3)}
+        found["peak_over_estimate"] = round(peak / expected, 3)
+    return found
+
+
+def ranks(day: Day, seconds: float) -> Pieces:
+    """Compare the device with the processor, and learners of one rank with plain torch."""
+    yield "cpu", partial(cpu_agreement, day.device)
+    for name in ("fsdp2", "zero2"):
+        yield name, partial(one_rank, name, day.device, 3 if day.dry else STEPS)
 
 
 def small(device: str, *, seed: int = 0) -> Any:
@@ -130,22 +186,20 @@ def ragged(seed: int) -> TrainBatch:
     return batch_of(torch.where(real, tokens, 0), mask, segment_ids_BT=real.long())
 
 
-def fsdp2(device: str) -> dict[str, float]:
-    """Return how far FSDP2's weights are from plain torch's after the same updates."""
+def one_rank(name: str, device: str, steps: int = STEPS) -> dict[str, Any]:
+    """Return how far the weights of a parallelism's only rank are from plain torch's after the same updates."""
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
 
     from trainer.learners.parallel.base import SpreadNet
-    from trainer.learners.parallel.fsdp2 import PARALLELISM
     from trainer.learners.ranks.train import RankTrain
 
-    kind = torch.device(device).type
-    plain = TorchTrain(
-        HFNet(small(device), max_context=CONTEXT),
-        OptimOptions(),
-        export=lambda folder: None,
-        device=torch.device(device),
-    )
+    kind, shared = torch.device(device).type, parallelism(name)
+    try:
+        shared.check()
+    except InvalidArgument as error:
+        return {"missing": str(error)}
+    plain = train_of(HFNet(small(device), max_context=CONTEXT), device)
     with tempfile.TemporaryDirectory() as folder:
         dist.init_process_group(
             "gloo" if kind == "cpu" else "nccl", init_method=f"file://{folder}/store", rank=0, world_size=1
@@ -155,11 +209,9 @@ def fsdp2(device: str) -> dict[str, float]:
             recompute_layers(model)
             mesh = init_device_mesh(kind, (1,))
             whole = HFNet(model, max_context=CONTEXT)
-            net = SpreadNet(
-                whole, PARALLELISM.spread(whole, mesh, OptimOptions(), False), torch.device(device)
-            )
+            net = SpreadNet(whole, shared.spread(whole, mesh, OptimOptions(), False), torch.device(device))
             spread = RankTrain(net, OptimOptions(), export=lambda folder: None, device=torch.device(device))
-            for step in range(STEPS):
+            for step in range(steps):
                 batch = ragged(step)
                 plain.step(batch, likelihood, lr=1e-4)
                 spread.learn([batch], likelihood, lr=1e-4)
@@ -190,12 +242,7 @@ def cpu_agreement(device: str) -> dict[str, float]:
             value.register_post_accumulate_grad_hook(
                 lambda value, name=name: grads.update({name: value.grad.detach().cpu().clone()})
             )
-        train = TorchTrain(
-            HFNet(model, max_context=CONTEXT),
-            OptimOptions(),
-            export=lambda folder: None,
-            device=torch.device(where),
-        )
+        train = train_of(HFNet(model, max_context=CONTEXT), where)
         return train.step(batch, likelihood, lr=1e-3)["loss"], grads
 
     (here, mine), (there, theirs) = update("cpu"), update(device)
@@ -205,41 +252,3 @@ def cpu_agreement(device: str) -> dict[str, float]:
         "gradients": max(float((mine[name] - theirs[name]).abs().max()) for name in mine) / scale,
         "gradients_compared": len(mine),
     }
-
-
-def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--seconds", type=float, default=140.0)
-    arguments = parser.parse_args()
-    device: str = arguments.device
-    if device != "cpu" and not torch.cuda.is_available():
-        sys.exit(
-            "no CUDA device: run with --device cpu --tiny to try the code, or on a machine that has one."
-        )
-    began = perf_counter()
-    config, lengths = (
-        qwen3("tiny" if arguments.tiny else "0.6b", CONTEXT),
-        SHORT_LENGTHS if arguments.tiny else LENGTHS,
-    )
-    results: dict[str, Any] = {
-        "device": torch.cuda.get_device_name() if device != "cpu" else f"cpu, {os.cpu_count()} cores",
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
-
-    def late() -> bool:
-        return perf_counter() - began > float(arguments.seconds)
-
-    attempt(results, "cpu_agreement", lambda: cpu_agreement(device))
-    attempt(results, "fsdp2", lambda: fsdp2(device))
-    for kind in ("full", "lora"):
-        train = partial(train_rows, config, device, lengths, lora=kind == "lora", late=late)
-        attempt(results, f"train_{kind}", train)
-    results["seconds"] = round(perf_counter() - began, 1)
-    finish(results)
-
-
-if __name__ == "__main__":
-    main()

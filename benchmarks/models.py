@@ -1,13 +1,8 @@
-"""Random models and batches, and parts of a benchmark of which one may fail. Needs torch; Transformers for a model."""
+"""Random models and batches. Needs torch; Transformers for a model."""
 
 from __future__ import annotations
 
-import gc
-import json
-import traceback
-from collections.abc import Callable
 from dataclasses import replace
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -15,7 +10,7 @@ import torch
 from trainer.algo.base import LossOutput
 from trainer.data.batch import TrainBatch
 
-__all__ = ["attempt", "batch_of", "likelihood", "qwen3", "random_model", "row", "smol"]
+__all__ = ["batch_of", "likelihood", "packed_row", "qwen3", "random_model", "row", "smol", "smol_config"]
 
 SHAPES = {
     "0.6b": (151_936, 1_024, 3_072, 28, 16, 8, 128),
@@ -37,15 +32,18 @@ def qwen3(shape: str, context: int, **changes: Any) -> Any:
     return Qwen3Config(**{**dict(zip(_FIELDS, SHAPES[shape], strict=True)), **known, **changes})
 
 
-def smol(layers: int) -> Any:
-    """Build SmolLM2-135M's shape with random weights and fewer layers."""
+def smol_config(layers: int) -> Any:
+    """Return the configuration of SmolLM2-135M's shape, which has 30 layers."""
     from transformers import LlamaConfig
 
     shape: dict[str, Any] = {"vocab_size": 49_152, "hidden_size": 576, "intermediate_size": 1_536}
     heads: dict[str, Any] = {"num_attention_heads": 9, "num_key_value_heads": 3, "num_hidden_layers": layers}
-    return random_model(
-        LlamaConfig(**shape, **heads, max_position_embeddings=32_768, tie_word_embeddings=True)
-    )
+    return LlamaConfig(**shape, **heads, max_position_embeddings=32_768, tie_word_embeddings=True)
+
+
+def smol(layers: int) -> Any:
+    """Build SmolLM2-135M's shape with random weights and fewer layers."""
+    return random_model(smol_config(layers))
 
 
 def random_model(
@@ -87,22 +85,18 @@ def row(tokens: int, vocabulary: int) -> TrainBatch:
     return batch_of(torch.randint(0, vocabulary, (1, tokens)), mask_BT, normalizer=float(tokens))
 
 
+def packed_row(tokens: int, vocabulary: int) -> TrainBatch:
+    """Return a batch of one row of eight sequences of uneven lengths, the last quarter of each trained."""
+    shares = torch.arange(5, 13)
+    length_S = (tokens * shares).div(shares.sum(), rounding_mode="floor")
+    length_S[-1] += tokens - length_S.sum()
+    place_T = torch.cat([torch.arange(int(length)) for length in length_S])
+    mask_BT = (place_T >= length_S.repeat_interleave(length_S) * 3 // 4)[None]
+    segments_BT = torch.arange(1, 9).repeat_interleave(length_S)[None]
+    tokens_BT = torch.randint(0, vocabulary, (1, tokens))
+    return batch_of(tokens_BT, mask_BT, segment_ids_BT=segments_BT, normalizer=float(tokens))
+
+
 def likelihood(batch: TrainBatch, logprobs_BT: torch.Tensor) -> LossOutput:
     """Return the loss of imitation."""
     return LossOutput(-torch.where(batch.loss_mask_BT, logprobs_BT, 0.0).sum() / batch.normalizer)
-
-
-def attempt(found: dict[str, Any], name: str, part: Callable[[], Any]) -> float:
-    """Run a part; keep what it says, or how it failed. Return its seconds."""
-    began = perf_counter()
-    try:
-        found[name] = part()
-    except Exception as error:  # noqa: BLE001 - the other parts are to run whatever this one meets
-        traceback.print_exc()
-        found[name] = {"failed": f"{type(error).__name__}: {error}"[:600]}
-    spent = perf_counter() - began
-    print(f"{name} ({spent:.1f} s): {json.dumps(found[name])}", flush=True)
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    return spent

@@ -15,23 +15,42 @@ from ale.training.reading import read_metrics
 
 __all__ = ["run_training", "settings_words", "train", "train_rows"]
 
+_STOP_S = 20.0
+
 
 def train(
-    folder: Path, arguments: Sequence[str], *, environment: Mapping[str, str] | None = None, threads: int = 1
-) -> None:
-    """Run `ale train ARGUMENTS` and keep the run in `folder`. Raise `RuntimeError` with its output if it failed."""
+    folder: Path,
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str] | None = None,
+    threads: int = 1,
+    limit_s: float | None = None,
+) -> bool:
+    """Run `ale train ARGUMENTS`, keep the run in `folder` and return whether it ended by itself.
+
+    At `limit_s` it is told to stop, and killed 20 s later. Raise `RuntimeError` with its output if it failed.
+    """
     command = [sys.executable, "-m", "ale", "train", "--run", str(folder), "--quiet", *arguments]
-    done = subprocess.run(
+    with subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": str(threads), **(environment or {})},
-        check=False,
-    )
-    if done.returncode != 0:
-        said = f"{done.stdout}\n{done.stderr}"
-        raise RuntimeError(f"{' '.join(command)} exited with {done.returncode}:\n{said}")
+    ) as process:
+        try:
+            said = "\n".join(process.communicate(timeout=limit_s))
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            try:
+                process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            return False
+    if process.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)} exited with {process.returncode}:\n{said}")
+    return True
 
 
 def settings_words(settings: Mapping[str, object]) -> list[str]:

@@ -18,6 +18,7 @@ from agent_runtime.policy import SampleRequest
 from agent_runtime.types import SamplingParams
 from benchmarks.scaffold import seconds
 from trainer.protocols.token_sampler import TokenSampler
+from trainer.samplers.threaded import ThreadedSampler
 
 
 @dataclass(frozen=True)
@@ -110,3 +111,14 @@ class Scenario:
 
     def _short(self, seed: int) -> SampleRequest:
         return self.request(self.ids(self.sizes.short_prompt, 4000 + seed), self.sizes.short_answer)
+
+
+async def both_scenarios(
+    sampler: ThreadedSampler, ids: Callable[[int, int], np.ndarray], sizes: Sizes, repeats: int
+) -> dict[str, float | None]:
+    """Time both, and close the sampler."""
+    scenario = Scenario(sampler, ids, sizes, repeats=repeats)
+    try:
+        return {**await scenario.turn3_over_new_tokens(), **await scenario.short_beside_long()}
+    finally:
+        await sampler.close()

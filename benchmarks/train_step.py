@@ -71,6 +71,7 @@ class Size:
 
 
 SIZES = {"0_16m": Size(64, 256, 2, 4), "3_4m": Size(256, 800, 4, 8)}
+ON_GPU = {"0_3b": Size(1_024, 3_072, 24, 16)}
 
 
 def written(folder: Path, size: Size) -> str:
@@ -102,6 +103,11 @@ def written(folder: Path, size: Size) -> str:
     return str(folder)
 
 
+def model_of(folder: str, device: str) -> Any:
+    model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return model.to(device)
+
+
 def reward_of(ids: list[int]) -> float:
     """Return what an answer is paid: the share of its tokens with an even id."""
     return sum(token % 2 == 0 for token in ids) / len(ids)
@@ -118,12 +124,10 @@ def advantages_of(rewards_N: np.ndarray) -> np.ndarray:
 class Ours:
     """ALE's engine: sampler, update and hand-over of the weights."""
 
-    def __init__(self, folder: str) -> None:
-        options = HFOptions(device="cpu")
+    def __init__(self, folder: str, device: str = "cpu") -> None:
+        options = HFOptions(device=device)
         self.train = ENGINE.train(folder, options, 0, OptimOptions(lr=LR, microbatch_tokens=1 << 16))
-        ragged = RaggedModel(
-            transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), max_context=512
-        )
+        ragged = RaggedModel(model_of(folder, device), max_context=512)
         self._sampler = ContinuousBatch(ragged, end_id=-1, bounds=Bounds())  # no answer ends early
         self._sampler.load(self.train.weights(), 0)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -185,14 +189,14 @@ class Ours:
 class Plain:
     """Plain torch: Transformers' `generate`, one forward pass over padded rows, the clipped loss, AdamW."""
 
-    def __init__(self, folder: str) -> None:
-        self._model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    def __init__(self, folder: str, device: str) -> None:
+        self._model = model_of(folder, device).eval()
         self._model.generation_config.eos_token_id = None
         self._model.generation_config.pad_token_id = 256
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=LR, fused=True)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         ids = torch.tensor(tokenizer(WORDS).input_ids)
-        self._prompts = ids.repeat_interleave(ANSWERS, 0)
+        self._prompts = ids.repeat_interleave(ANSWERS, 0).to(device)
 
     def step(self) -> None:
         with torch.no_grad():
@@ -205,7 +209,9 @@ class Plain:
             )
         answers = rows[:, PROMPT_TOKENS:]
         advantage = torch.tensor(
-            advantages_of(np.array([reward_of(answer) for answer in answers.tolist()])), dtype=torch.float32
+            advantages_of(np.array([reward_of(answer) for answer in answers.tolist()])),
+            dtype=torch.float32,
+            device=rows.device,
         )[:, None]
         logits = self._model(rows, logits_to_keep=ANSWER_TOKENS + 1).logits[:, :-1]
         logprobs = torch.log_softmax(logits, -1).gather(2, answers[:, :, None])[:, :, 0]
@@ -218,7 +224,7 @@ class Plain:
 
 
 def rounds_with_trl(
-    folder: str, others: dict[str, Callable[[], None]], rounds: int, out: Path
+    folder: str, others: dict[str, Callable[[], None]], rounds: int, out: Path, device: str
 ) -> dict[str, list[float]]:
     """Take steps in turns with TRL's trainer, whose callback steps the others before each of its own."""
     from datasets import Dataset
@@ -239,7 +245,7 @@ def rounds_with_trl(
 
     config = GRPOConfig(
         output_dir=str(out),
-        use_cpu=True,
+        use_cpu=device == "cpu",
         bf16=False,
         gradient_checkpointing=False,
         per_device_train_batch_size=PROMPTS * ANSWERS,
@@ -257,7 +263,7 @@ def rounds_with_trl(
         shuffle_dataset=False,
     )
     trainer = GRPOTrainer(
-        model=transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32),
+        model=model_of(folder, device),
         processing_class=transformers.AutoTokenizer.from_pretrained(folder),
         reward_funcs=lambda completion_ids, **_: [reward_of(ids) for ids in completion_ids],
         args=config,
@@ -269,11 +275,11 @@ def rounds_with_trl(
     return taken
 
 
-def measured(size: str, rounds: int, why: str) -> dict[str, float | None]:
+def measured(size: str, rounds: int, why: str, *, device: str = "cpu") -> dict[str, float | None]:
     """Return the two ratios of a size."""
     with tempfile.TemporaryDirectory() as place:
-        folder = written(Path(place) / "model", SIZES[size])
-        steps = {"ours": Ours(folder).step, "plain": Plain(folder).step}
+        folder = written(Path(place) / "model", (SIZES | ON_GPU)[size])
+        steps = {"ours": Ours(folder, device).step, "plain": Plain(folder, device).step}
         for step in steps.values():  # what the first step alone does
             step()
         if why:
@@ -282,7 +288,7 @@ def measured(size: str, rounds: int, why: str) -> dict[str, float | None]:
                 for name, step in steps.items():
                     taken[name].append(seconds_of(step))
         else:
-            taken = rounds_with_trl(folder, steps, rounds + 1, Path(place) / "trl")
+            taken = rounds_with_trl(folder, steps, rounds + 1, Path(place) / "trl", device)
             taken = {name: values[1:] for name, values in taken.items()}
     medians = {name: median(values) for name, values in taken.items()}
     said = ", ".join(f"{name} {value * 1e3:.0f} ms" for name, value in medians.items())
@@ -373,14 +379,15 @@ def main() -> None:
     finish(dict(sorted(found.items())))
 
 
+def missing_trl() -> str:
+    """Return why there is no comparison with TRL; empty where there is one."""
+    missing = " and ".join(name for name in ("trl", "datasets") if find_spec(name) is None)
+    return f"no comparison with TRL: {missing} not installed here (pip install trl)" if missing else ""
+
+
 def compared(rounds: int) -> dict[str, float | None]:
     """Return the ratios of all sizes."""
-    missing = [name for name in ("trl", "datasets") if find_spec(name) is None]
-    why = (
-        f"no comparison with TRL: {' and '.join(missing)} not installed here (pip install trl)"
-        if missing
-        else ""
-    )
+    why = missing_trl()
     found: dict[str, float | None] = {}
     for size in SIZES:
         found |= measured(size, rounds, why)

@@ -1,4 +1,4 @@
-"""The learner on one CUDA device: what `benchmarks.gpu_learner` measures, held to bounds, with small models.
+"""The learner on one CUDA device: what `benchmarks.gpu_day` measures, held to bounds, with small models.
 
 Without pytest's plugins: `PYTHONPATH=. python -m pytest -c /dev/null --noconftest tests/gpu/test_learner_on_gpu.py`.
 """
@@ -8,7 +8,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch: pip install 'ale-rl[train]'")
 pytest.importorskip("transformers", reason="needs transformers: pip install 'ale-rl[train]'")
 
-from benchmarks.gpu_learner import CONTEXT, cpu_agreement, fsdp2, learner, one_row  # noqa: E402
+from benchmarks.chips import Day  # noqa: E402
+from benchmarks.gpu_learner import CONTEXT, cpu_agreement, net_of, one_rank, one_row, train_of  # noqa: E402
 from benchmarks.models import likelihood, qwen3, row  # noqa: E402
 from trainer.learners.memory import Shape  # noqa: E402
 
@@ -26,7 +27,7 @@ def test_loss_and_gradients_are_those_of_the_processor():
 
 
 def test_fsdp2_with_one_rank_moves_the_weights_as_plain_torch_does():
-    found = fsdp2("cuda")
+    found = one_rank("fsdp2", "cuda")
     assert found["moved"] > 1e-3
     assert found["difference"] < 1e-5
     assert found["after_resume"] == 0.0
@@ -38,15 +39,15 @@ def test_an_update_in_half_precision_takes_about_the_memory_of_its_estimate(lora
         request.getfixturevalue("peft")
     config = qwen3("0.6b", CONTEXT)
     config.num_hidden_layers = 4
-    train = learner(config, "cuda", lora=lora)
+    train = train_of(net_of(config, "cuda", lora=lora), "cuda")
     train.step(row(64, train.net.vocabulary), likelihood, lr=1e-6)
     trains = sum(value.numel() for _, value in train.net.named_parameters())
-    found = one_row(train, Shape.of(config), 4_096, "cuda", trains if lora else 0)
+    found = one_row(train, Shape.of(config), 4_096, Day("cuda", dry=False), trains if lora else 0)
     assert 0.6 < found["peak_over_estimate"] < 1.4
 
 
 def test_adapters_alone_move_and_the_host_gets_whole_weights(peft):
-    train = learner(qwen3("tiny", CONTEXT), "cuda", lora=True)
+    train = train_of(net_of(qwen3("tiny", CONTEXT), "cuda", lora=True), "cuda")
     before = train.weights()
     train.step(row(64, 512), likelihood, lr=1e-3)
     after = train.weights()
