@@ -68,15 +68,22 @@ class RoleRenderer:
 
     def text(self, messages: Sequence[dict[str, Any]], *, speak: bool, tools: Any = None) -> str:
         """Return the text of a conversation; `speak`: up to where the assistant begins. Raise `Refusal`."""
-        return self._rendered(self._told(messages), speak=speak, tools=tools)
+        return self._rendered(self._told(messages), speak=speak, tools=tools, sent=messages)
 
-    def _rendered(self, messages: list[dict[str, Any]], *, speak: bool, tools: Any) -> str:
+    def _rendered(
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        speak: bool,
+        tools: Any,
+        sent: Sequence[dict[str, Any]] = (),
+    ) -> str:
         try:
             text: str = self._tokenizer.apply_chat_template(
                 messages, tools=tools, tokenize=False, add_generation_prompt=speak
             )
         except Exception as error:  # a template is a program of somebody else's, run on an agent's data
-            roles = " ".join(message["role"] for message in messages)
+            roles = " ".join(message["role"] for message in sent or messages)
             raise Refusal(
                 RefusalKind.BAD_REQUEST,
                 f"the model's chat template cannot show this conversation: {error}. Got messages of {roles!r}. Send an "
@@ -94,10 +101,13 @@ class RoleRenderer:
     def _told(self, messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         told: list[dict[str, Any]] = []
         moved = False
+        alone = self._in_turn and not any(message["role"] == "user" for message in messages)
         for at, message in enumerate(messages):
             before, beside = told[-1] if told else {"role": ""}, moved
-            moved = message["role"] == "system" and not (self._later if at else self._first)
+            moved = message["role"] == "system" and (alone or not (self._later if at else self._first))
             if moved:
+                if not message["content"]:
+                    continue
                 message = {**message, "role": "user"}
             same = message["role"] == before["role"] and message["role"] in ("user", "assistant")
             plain = "tool_calls" not in message and "tool_calls" not in before

@@ -19,7 +19,7 @@ from benchmarks.parts import Pieces
 from benchmarks.runs import train
 from trainer.models.named import named_models
 
-_STOPS_S = 25.0
+_STOPS_S = 45.0
 """What a run gets to save and end."""
 RUN = (
     "engine_options.dtype=bfloat16 rollout.engines=1 rollout.batching=eager rollout.groups_per_step=8 "

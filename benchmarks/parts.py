@@ -112,11 +112,12 @@ def _work(where: str, about: Any, limit_s: float, pipe: Connection) -> None:
             pieces = pieces or getattr(import_module(module), name)(about, limit_s)
             piece, act = next(pieces)
             value = act()
+            json.dumps(value, allow_nan=False)
         except StopIteration:
             return
         except Exception as error:  # noqa: BLE001 - the other pieces are to run whatever this one meets
             traceback.print_exc()
-            value = {"failed": f"{type(error).__name__}: {error}"[:600]}
+            value = {"failed": f"{type(error).__name__}: {str(error)[-600:]}"}
         act = None
         gc.collect()
         say(f"{name} {piece}: {json.dumps(value)}")

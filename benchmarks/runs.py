@@ -44,7 +44,7 @@ def train(
         except subprocess.TimeoutExpired:
             process.terminate()
             try:
-                process.wait(_STOP_S)
+                process.communicate(timeout=_STOP_S)  # reads on: a full pipe would keep it from ending
             except subprocess.TimeoutExpired:
                 process.kill()
             return False

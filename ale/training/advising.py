@@ -263,8 +263,8 @@ def _settings(model: Model, owned: Owned, trains: str, sampler: str, context: in
     cache = -(-max(parts["cache"], spare * 2 // 3 if owned.gpus > 1 else spare // 7) // 10**8) * 10**8
     held: dict[str, Any] = {"max_rows": 32, "cache_bytes": cache}
     engine = {"dtype": dtype, "checkpointing": "true", "max_context": context}
+    engine["lora_rank"] = 16 if is_lora else 0  # said in any case: a recipe may have chosen it
     engine |= {} if owned.gpus else {"device": "cpu"}
-    engine |= {"lora_rank": 16} if is_lora else {}
     engine |= {"lora_targets": "q_proj,k_proj,v_proj,o_proj"} if is_lora and model.has_experts else {}
     engine |= {"ranks": ranks, "parallelism": "fsdp2"} if ranks > 1 else {}
     engine |= {**held, "remembered_bytes": cache // 3} if sampler == "hf" else {}

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from rock_env.errors import InvalidArgument
 from trainer.learners.recompute import layers_of
 
 __all__ = ["HEAD_ELEMENTS", "LIBRARIES", "Estimate", "Shape", "UpdatePlan"]
@@ -46,10 +47,19 @@ class Shape:
 
     @staticmethod
     def of(config: Any) -> Shape:
-        """Return the shape of a Transformers config; its model is built without memory for weights, once in a process."""
+        """Return the shape of a Transformers config; its model is built without memory for weights, once in a process.
+
+        Raise `InvalidArgument` for a config that is no causal language model's.
+        """
         said = config.to_json_string()
         if said not in _SHAPES:
-            _SHAPES[said] = Shape._built(config)
+            try:
+                _SHAPES[said] = Shape._built(config)
+            except (ValueError, TypeError, AttributeError, ArithmeticError, RuntimeError) as error:
+                raise InvalidArgument(
+                    f"cannot work out the shape of a model of type {config.model_type!r}: {error}. Expected the config of a "
+                    "causal language model."
+                ) from error
         return _SHAPES[said]
 
     @staticmethod

@@ -8,6 +8,7 @@ Shapes: B rows, T tokens, M picked positions of a row, G trees, S tokens of the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -49,12 +50,12 @@ def trees_of(tokens_BT: torch.Tensor, at_BM: torch.Tensor, width: int) -> Trees 
     whole, longest = int((length_B[order_B] - shared_B).sum()), int(length_B.max())
     # Attention over a tree computes all pairs of its tokens, so several smaller trees may cost less than a large one.
     tried = [_groups(length_B[order_B], shared_B, width, whole // parts + longest) for parts in _PARTS]
-    cost, groups, most = min(
-        ((len(groups) * _work(most, width), groups, most) for groups, most in tried), key=lambda each: each[0]
-    )
+    allowed = [(groups, most) for groups, most in tried if len(groups) * most**2 <= _MOST_PAIRS]
+    costs = [len(groups) * _work(most, width) for groups, most in allowed]
     apart = len(tokens) * _work(tokens.shape[1], width, pairs=0.5)
-    if len(groups) * most**2 > _MOST_PAIRS or cost > _SAVES * apart:
+    if min(costs, default=math.inf) > _SAVES * apart:
         return None
+    groups = allowed[costs.index(min(costs))][0]
     return laid_out(tokens_BT, at_BM, [order_B[group] for group in groups])
 
 

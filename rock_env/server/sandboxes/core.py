@@ -258,9 +258,8 @@ class SandboxCore:
         if held.away:
             raise _away(held)
         if state is SandboxState.RUNNING and held.box is None:
-            raise Unavailable(
-                f"sandbox {sandbox_id!r} is being taken up by this server. Ask again in a moment."
-            )
+            doing = "restored" if held.record.restoring else "taken up by this server"
+            raise Unavailable(f"sandbox {sandbox_id!r} is being {doing}. Ask again in a moment.")
         if state not in _USABLE or held.box is None:
             remedy = {
                 SandboxState.PAUSED: "Resume it first",

@@ -100,8 +100,11 @@ def test_gemma_and_the_first_phi_are_told_the_system_text_by_the_user():
     assert shown("gemma 3", MADE["gemma 3"].open(told, ())) == wanted
     first = "<|user|>\nYou help.\n\nGo on.<|end|>\n<|assistant|>\n"
     assert shown("phi 3, first", MADE["phi 3, first"].open(told, ())) == first
-    alone = shown("gemma 2", MADE["gemma 2"].open([system("You help.")], ()))
-    assert alone == "<bos><start_of_turn>user\nYou help.<end_of_turn>\n<start_of_turn>model\n"
+    for name in ("gemma 2", "gemma 3"):
+        alone = shown(name, MADE[name].open([system("You help.")], ()))
+        assert alone == "<bos><start_of_turn>user\nYou help.<end_of_turn>\n<start_of_turn>model\n"
+    empty = shown("phi 3, first", MADE["phi 3, first"].open([system(""), user("Go on.")], ()))
+    assert empty == "<|user|>\nGo on.<|end|>\n<|assistant|>\n"
 
 
 def test_what_a_template_takes_is_told_as_it_is():

@@ -118,6 +118,7 @@ def test_a_processor_is_compared_with_its_free_memory(monkeypatch: pytest.Monkey
     out = told("advise", "--model", SMALL, "--gpu", "0")
     assert "on a processor with 64 GB free" in out
     assert "engine_options.device=cpu" in out
+    assert "engine_options.lora_rank=0" in out
     assert "all on one cpu:" in out
     assert out.count("nothing measured applies, because only GPUs were measured") == 2
     monkeypatch.setattr(advising, "available_bytes", lambda: 4_000_000_000)

@@ -94,6 +94,13 @@ def test_many_rows_of_one_prompt_become_several_trees():
     assert (trees.at_BM < count * size).all()
 
 
+def test_where_one_tree_is_too_large_smaller_ones_are_taken():
+    batch = group(1000, [500] * 20)
+    trees = trees_of(batch.tokens_BT, batch.segment_ids_BT.sum(1, keepdim=True) - 1, 4096)
+    assert trees is not None
+    assert trees.mask_G1SS.numel() <= 1 << 26
+
+
 def test_several_trees_give_the_values_of_rows_apart():
     model, batch = llama(context=128).double(), group(60, [9] * 80)
     trees = trees_of(batch.tokens_BT, batch.segment_ids_BT.sum(1, keepdim=True) - 1, model.config.hidden_size)
