@@ -89,7 +89,10 @@ def test_a_samplers_own_bug_is_told_in_one_line_by_its_name(
 @pytest.mark.parametrize("engine", ["coder", "hf"])
 def test_one_number_of_one_tensor_is_found(engine: str, site: Path, tmp_path: Path) -> None:
     model = random_llama(tmp_path / "llama", context=1024) if engine == "hf" else engine
-    said = halted(site, tmp_path / "run", model, "corrupting", **{"sampler_options.engine": f"'{engine}'"})
+    chosen: dict[str, object] = {"sampler_options.engine": f"'{engine}'"}
+    if engine == "hf":
+        chosen["engine_options.lora_rank"] = 0
+    said = halted(site, tmp_path / "run", model, "corrupting", **chosen)
     last = {"coder": "blocks.2.down_bias", "hf": "lm_head.weight"}[engine]
     assert f"sampler 1 of 1 has another tensor '{last}' than the learner" in said
 
@@ -105,8 +108,9 @@ PRETRAINED = pytest.mark.parametrize("engine", ["hf", pytest.param("vllm", marks
 def spoiled(engine: str, how: str, site: Path, folder: Path, **settings: object) -> str:
     """Let a tied model be sampled by an engine to whose weights something is done; return what the run said."""
     model = random_llama(folder / "llama", context=1024, head=32, tied=True)
-    options = {"sampler_options.engine": f"'{engine}'", "sampler_options.how": f"'{how}'", **settings}
-    return halted(site, folder / "run", model, "corrupting", **options)
+    options = {"sampler_options.engine": f"'{engine}'", "sampler_options.how": f"'{how}'"}
+    chosen: dict[str, object] = {"engine_options.lora_rank": 0, **options, **settings}
+    return halted(site, folder / "run", model, "corrupting", **chosen)
 
 
 @PRETRAINED

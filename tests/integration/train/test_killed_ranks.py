@@ -20,6 +20,7 @@ from safetensors.numpy import load_file
 pytestmark = [pytest.mark.ray, pytest.mark.turn(1), pytest.mark.timeout(600)]
 
 SETTINGS = {
+    "engine_options.lora_rank": 0,
     "engine_options.ranks": 2,
     "engine_options.device": "'cpu'",
     "warmup.trajectories": 4,

@@ -13,6 +13,7 @@ from ray_cluster import JOINING, ray_cluster
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900), pytest.mark.turn(0)]
 
 SETTINGS = {
+    "engine_options.lora_rank": 0,
     "rollout.engines": 1,
     "rollout.workers": 1,
     "rollout.groups_per_step": 2,

@@ -25,6 +25,7 @@ pytestmark = [
 ]
 
 OPTIONS = {
+    "engine_options.lora_rank": 0,
     "sampler": "vllm",
     "sampler_options.cache_bytes": 1 << 26,
     "rollout.engines": 1,

@@ -15,6 +15,7 @@ LATE = {
     "ale/training/cli.py": (3, "torch and Ray, which --help does without"),
     "ale/training/model_play.py": (1, "Ray, which a small model plays without"),
     "ale/training/rollouts.py": (1, "torch, which an oracle plays without"),
+    "ale/layers.py": (1, "torch, which other models are resolved without"),
     "ale/training/training.py": (5, "torch and Ray, which a wrong option is refused without"),
     "rock_env/backends/process/zygote.py": (
         2,
