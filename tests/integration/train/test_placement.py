@@ -13,7 +13,6 @@ from ray_cluster import JOINING, ray_cluster
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(900), pytest.mark.turn(0)]
 
 SETTINGS = {
-    "engine_options.lora_rank": 0,
     "rollout.engines": 1,
     "rollout.workers": 1,
     "rollout.groups_per_step": 2,
@@ -51,8 +50,9 @@ def trained(model: str, run: Path, settings: dict[str, str], address: str = "") 
 def test_a_run_on_two_bundles_ends_with_the_bits_of_one_without(tmp_path: Path) -> None:
     """Its sampler sleeps while the learner learns, and the reference is a process of its own."""
     model = random_llama(tmp_path / "model", context=512)
-    free = trained(model, tmp_path / "free", {})
-    placed = trained(model, tmp_path / "placed", ON_TWO)
+    whole = {"engine_options.lora_rank": "0"}
+    free = trained(model, tmp_path / "free", whole)
+    placed = trained(model, tmp_path / "placed", ON_TWO | whole)
     assert placed == free
     records = [json.loads(line) for line in (tmp_path / "placed" / "metrics.jsonl").read_text().splitlines()]
     assert [record["step"] for record in records if record["kind"] == "train" and record["updates"]] == [1, 2]
