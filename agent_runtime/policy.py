@@ -10,12 +10,23 @@ import math
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from agent_runtime.errors import InvalidTrajectory
-from agent_runtime.types import FloatArray, IntArray, PolicyVersion, SamplingParams, VersionTokens
+from agent_runtime.types import (
+    FloatArray,
+    IntArray,
+    PolicyVersion,
+    SamplingParams,
+    Trajectory,
+    TurnLabel,
+    VersionTokens,
+    merged_spans,
+    version_spans,
+)
+from rock_env.errors import InvalidArgument
 
 __all__ = [
     "ChatTemplate",
@@ -24,9 +35,12 @@ __all__ = [
     "PolicyError",
     "SampleRequest",
     "Sampler",
+    "Thought",
     "check_completion",
     "completion_fault",
     "first_stop",
+    "thought_of",
+    "thought_tokens",
     "turn_seed",
     "version_fault",
 ]
@@ -81,6 +95,19 @@ class Completion:
     def closed(self) -> bool:
         """Return whether `ids` ends with the template's end token."""
         return self.finish_reason == "stop" and not self.stopped_by
+
+    def then(self, rest: Completion) -> Completion:
+        """Return this and what was sampled right after its last token as one."""
+        of, more = len(self.ids), len(rest.ids)
+        spans = (*version_spans(self.policy_version, of), *version_spans(rest.policy_version, more))
+        return Completion(
+            ids=np.concatenate((self.ids, rest.ids)),
+            logprobs=np.concatenate((self.logprobs, rest.logprobs)),
+            finish_reason=rest.finish_reason,
+            policy_version=merged_spans([span for span in spans if span.tokens] or spans),
+            stopped_by=rest.stopped_by,
+            entropy=(self.entropy * of + rest.entropy * more) / max(of + more, 1),
+        )
 
 
 def first_stop(text: str, stop: Sequence[str]) -> tuple[int, str]:
@@ -184,3 +211,49 @@ class ChatTemplate(Protocol):
     def decode(self, ids: IntArray, prompt_ids: IntArray | None = None) -> str:
         """Return the text of sampled ids, without special tokens; the prompt as for `encode_completion`."""
         ...
+
+
+class Thought(NamedTuple):
+    """The tokens of thoughts, `<think>…</think>` at the beginning of answers: the `thought` of a template, if any."""
+
+    open_id: int
+    """The token `<think>`."""
+    close_id: int
+    """The token `</think>`."""
+    opened: bool
+    """Every prompt ends within a thought, so that no answer opens one itself."""
+    closing: IntArray
+    """What closes a thought that was cut off: line breaks and the token `</think>`."""
+
+    def length(self, ids: IntArray) -> int:
+        """Return how many of an answer's first tokens are its thought, tags included: all where it is not closed."""
+        told = ids.tolist()
+        if not self.opened and told[:1] != [self.open_id]:
+            return 0
+        return told.index(self.close_id) + 1 if self.close_id in told else len(told)
+
+    def is_open(self, ids: IntArray) -> bool:
+        """Return whether an answer that goes on after these tokens is within its thought."""
+        told = ids.tolist()
+        return (self.opened or told[:1] == [self.open_id]) and self.close_id not in told
+
+
+def thought_of(template: ChatTemplate, setting: str) -> Thought:
+    """Return how a model thinks. Raise `InvalidArgument`, naming the setting that asks, for one that does not."""
+    thought = getattr(template, "thought", None)
+    if not isinstance(thought, Thought):
+        raise InvalidArgument(
+            f"{setting} needs a model that thinks: got one whose tokenizer has no tokens <think> and </think> that show in "
+            "its text, expected one such as Qwen 3. Leave the setting out, or choose another model."
+        )
+    return thought
+
+
+def thought_tokens(trajectory: Trajectory, turn: int, thought: Thought) -> int:
+    """Return how many of a turn's first sampled tokens are thought. A turn that goes on after one that was cut has none."""
+    told = trajectory.turns[turn]
+    if trajectory.label(turn) is TurnLabel.THOUGHT:
+        return len(told.completion_ids)
+    if told.parent is not None and trajectory.label(told.parent) is TurnLabel.THOUGHT:
+        return 0
+    return thought.length(told.completion_ids)

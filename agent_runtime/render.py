@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from agent_runtime.chat import Refusal, RefusalKind
-from agent_runtime.policy import Message
+from agent_runtime.policy import Message, Thought
 from agent_runtime.types import IntArray
 
 __all__ = ["SENTINEL", "HFChatTemplate", "HFTokenizer", "RoleRenderer", "after_sentinel"]
@@ -23,6 +23,8 @@ __all__ = ["SENTINEL", "HFChatTemplate", "HFTokenizer", "RoleRenderer", "after_s
 SENTINEL = "answer-7f3a9c51e2"
 """Stands for an answer in a rendered conversation; plain text that survives trimming."""
 _QUESTION = Message("user", "question")
+_CLOSING = "\n</think>\n\n"
+"""What Qwen 3 and SmolLM 3 write after a thought."""
 
 
 def after_sentinel(text: str) -> str:
@@ -135,6 +137,20 @@ class HFChatTemplate:
             )
         self.end_id = ids[0]
         """The token that ends an answer; the engine stops sampling at it."""
+        self.thought = self._thought()
+        """How the model thinks; None for one that does not."""
+
+    def _thought(self) -> Thought | None:
+        tags = [self._encode(tag) for tag in ("<think>", "</think>")]
+        closing = self._encode(_CLOSING)
+        if any(len(ids) != 1 for ids in tags):
+            return None
+        (start,), (end,) = tags
+        shown = self.decode(np.array([start, end], np.int32)).replace(" ", "")
+        if shown != "<think></think>" or closing.count(end) != 1:
+            return None
+        told = [token for token in self.open((_QUESTION,)).tolist() if token in (start, end)]
+        return Thought(start, end, told[-1:] == [start], np.array(closing, np.int32))
 
     def open(self, messages: Sequence[Message]) -> IntArray:
         """Return the prompt for a fresh context, ending where the assistant begins to speak. Raise `Refusal`."""

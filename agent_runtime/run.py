@@ -29,6 +29,7 @@ from agent_runtime.types import (
     StopReason,
     Trajectory,
     TurnFault,
+    TurnLabel,
 )
 from rock_env.env import Info, StepResult, Verdict, observation_hash
 from rock_env.errors import DeadlineExceeded, RockError
@@ -201,12 +202,16 @@ async def _play(env: RockEnv, agent: Agent, record: Recording) -> StopReason:
     """Let `agent` and `env` alternate until one of them, or the turn limit, ends it."""
     observation = record.first_observation
     # The prefix counts: from an anchor the policy gets the turns that the expert left.
-    for _ in range(record.request.agent.max_turns - record.request.start.anchor):
+    left = record.request.agent.max_turns - record.request.start.anchor
+    while left > 0:
         asked_s = perf_counter()
         move = await agent.act(observation)
         if move is None:
             return StopReason.CONTEXT_FULL
         sampled_s = perf_counter()
+        left -= (
+            move.reply is None or move.reply.label is not TurnLabel.THOUGHT
+        )  # its answer follows, and counts
         if move.reply is not None:  # not meant for the environment
             _add(record, move, move.reply, (asked_s, sampled_s, sampled_s))
             observation = move.reply.text

@@ -138,7 +138,11 @@ def _request(
         index=number,
         seed=derive(command.seed, "sample", identity),
         agent=agent_of(config),
-        sampling=SamplingParams(temperature=command.temperature, max_tokens=config.sampling.max_tokens),
+        sampling=SamplingParams(
+            temperature=command.temperature,
+            max_tokens=config.sampling.max_tokens,
+            thinking_tokens=config.sampling.thinking_tokens,
+        ),
         start=start_at(recorded, command.turn, resume_seed=resume, hint=command.hint),
         time_limit_s=config.rollout.time_limit_s,
     )

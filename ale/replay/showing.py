@@ -18,6 +18,9 @@ from ale.terminal import stdout
 
 __all__ = ["said_version", "show_command", "transcript"]
 
+_SHOWN_NOTHING = (TurnLabel.SUMMARY, TurnLabel.THOUGHT)
+"""Turns that no observation follows."""
+
 
 def show_command(where: str, identity: str | None, *, tokens: bool, next_one: Outcomes | None = None) -> None:
     """Print a trajectory, or the first after it that came out as `next_one` says. Raise `RecordError` or `StoreError`."""
@@ -68,7 +71,7 @@ def transcript(trajectory: Trajectory, *, tokens: bool, why_anew: str = "") -> I
         if tokens:
             yield from _tokens(turn)
         yield from _indented(trajectory.actions[number], mark="> ")
-        if number < len(trajectory.observations) and trajectory.label(number) is not TurnLabel.SUMMARY:
+        if number < len(trajectory.observations) and trajectory.label(number) not in _SHOWN_NOTHING:
             yield from _indented(trajectory.observations[number])
         yield from _artifacts(trajectory, number)
     if trajectory.grader_output:

@@ -84,6 +84,19 @@ class SamplingOptions(Section):
     max_tokens: PositiveInt = 256
     """Most tokens of one completion."""
 
+    thinking_tokens: NonNegativeInt = 0
+    """Most sampled tokens of an answer's thought (`<think>…</think>`), of `max_tokens`; then it is closed by tokens that
+    nobody sampled, and the answer goes on after them. 0: no bound of its own (docs/token-exactness.md)."""
+
+    @model_validator(mode="after")
+    def _leaves_an_answer(self) -> Self:
+        if self.thinking_tokens >= self.max_tokens:
+            raise ValueError(
+                f"sampling.thinking_tokens={self.thinking_tokens} leaves no answer: got sampling.max_tokens="
+                f"{self.max_tokens} for thought and answer together, expected more. Raise that, or lower thinking_tokens"
+            )
+        return self
+
 
 class RolloutOptions(Section):
     """How many rollouts a step asks for, and who runs them."""
@@ -127,6 +140,9 @@ class RolloutOptions(Section):
     train_labels: tuple[Literal["main", "sub_agent", "summary", "side", "error"], ...] = ("main",)
     """What the calls of an agent of its own are for that are learned (docs/token-exactness.md); all others are context, and
     superseded ones always are: the agent never had them. The turns of a chat loop are all main."""
+    train_thinking: bool = True
+    """Whether the thoughts at the beginning of answers (`<think>…</think>`) are learned. If not, they are context of the
+    answers, which get the whole credit (docs/token-exactness.md)."""
     branch_credit: Literal["whole", "split", "leaf"] = "whole"
     """How the branches of such an agent's session share its reward: each gets the whole, or an equal part, or only the one
     that ended it gets any (docs/token-exactness.md)."""

@@ -120,6 +120,11 @@ class TrainConfig(Section):
             ),
             "anchors.refresh": (self.anchors.refresh, 0, "an agent's turns are no actions to replay"),
             "sampling.temperature": (self.sampling.temperature, 1.0, "an agent samples as it asks to"),
+            "sampling.thinking_tokens": (
+                self.sampling.thinking_tokens,
+                0,
+                "it bounds the answers of an agent of our own",
+            ),
             "rollout.batching": (
                 self.rollout.batching,
                 "eager",
@@ -131,6 +136,15 @@ class TrainConfig(Section):
                 raise ValueError(
                     f"with the CLI agent agent.name={self.agent.name!r}, {name} must be {expected!r}, got {got!r}: {why}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _thoughts_in_chats(self) -> Self:
+        if self.sampling.thinking_tokens and self.agent.kind != "chat":
+            raise ValueError(
+                f"sampling.thinking_tokens={self.sampling.thinking_tokens} bounds the thoughts of a chat: got agent.kind="
+                f"{self.agent.kind!r}, expected 'chat'. Set that, or leave thinking_tokens out"
+            )
         return self
 
     @model_validator(mode="after")

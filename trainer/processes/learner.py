@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from agent_runtime.agents.conversation import prompt_after
+from agent_runtime.policy import Thought, thought_of
 from agent_runtime.store import decode
 from agent_runtime.types import Trajectory
 from rock_env.plugins import NO_OWN, Own, env_params, give, load, load_env
@@ -39,6 +40,7 @@ from trainer.data.build import build_batch, rows_of_parts, shuffled_rows, split_
 from trainer.data.ledger import TOO_OLD, Ledger
 from trainer.data.reuse import Drawn, ReuseBuffer
 from trainer.data.screen import check_experts, screened_credits
+from trainer.data.thoughts import without_thoughts
 from trainer.data.values import states_of, values_per_turn, with_next_state
 from trainer.environments import name_of
 from trainer.errors import ConfigError
@@ -131,6 +133,7 @@ class Learner:
         self._snapshots = self._algo.snapshots if isinstance(self._algo, NeedsSnapshots) else 0
         self._explorer = Explorer(config, self._engine, learns=self._learns_from_rollouts)
         self._versions = Versions(versions_kept(config, self._snapshots))
+        self._thought = self._thinks()
         self._critic: tuple[NeedsCritic, LearnsValues] | None = None
         if isinstance(self._algo, NeedsCritic):
             if not isinstance(self._engine, LearnsValues):
@@ -231,6 +234,8 @@ class Learner:
         if self._snapshots:
             credits = self._versions.without_gone(trajectories, credits)
         credits = held.credits(credits)
+        if self._thought is not None:
+            trajectories, context["thought"] = without_thoughts(trajectories, self._thought)
         batch, ledger = build_batch(trajectories, credits, token_budget=config.rollout.token_budget)
         batch = replace(batch, temperature=config.sampling.temperature)
         ledger = ledger.with_reuse(
@@ -246,6 +251,20 @@ class Learner:
         batch = self._explorer.batch(batch, held, self._engine.logprobs)
         outcomes |= {**held.metrics(), **({"lr_share": lr_share} if config.optim.lr_signal else {})}
         return Prepared(trajectories, credits, batch, ledger, outcomes, held, lr_share)
+
+    def _thinks(self) -> Thought | None:
+        """Return how the model's thoughts are told, where they are not learned; refuse settings that it cannot carry out."""
+        config, setting = self._config, "rollout.train_thinking=false"
+        if not config.rollout.train_thinking:
+            if isinstance(self._algo, NeedsCritic):
+                raise ConfigError(
+                    f"{setting} leaves a critic no state to judge: got algo {config.algo!r}, expected one without a critic, "
+                    "such as grpo. Choose one, or leave rollout.train_thinking out."
+                )
+            return thought_of(self._template, setting)
+        if config.sampling.thinking_tokens:
+            thought_of(self._template, f"sampling.thinking_tokens={config.sampling.thinking_tokens}")
+        return None
 
     def _lr_share(self, trajectories: Sequence[Trajectory], outcomes: Mapping[str, float]) -> float:
         """Return by what the step's learning rate is multiplied: a power of the share of groups that teach, at least one."""

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Literal, Protocol
 
 from agent_runtime.policy import Completion, PolicyError, SampleRequest
-from agent_runtime.types import FloatArray, IntArray, PolicyVersion, VersionTokens
+from agent_runtime.types import FloatArray, IntArray, PolicyVersion, VersionTokens, merged_spans
 
 __all__ = ["PROTOCOL", "Aborted", "Sampled", "TokenSampler", "VersionSpan", "check_request"]
 
@@ -61,12 +60,7 @@ class Sampled:
 
     def _policy_version(self) -> PolicyVersion:
         """Return the one version, or the spans; neighbours of one version, which a sampler may tell apart, are one span."""
-        by_version = groupby(self.spans, key=lambda span: span.version)
-        found = [
-            VersionTokens(version, sum(span.end - span.start for span in spans))
-            for version, spans in by_version
-        ]
-        return found[0].version if len(found) == 1 else tuple(found)
+        return merged_spans([VersionTokens(span.version, span.end - span.start) for span in self.spans])
 
 
 class TokenSampler(Protocol):

@@ -53,7 +53,11 @@ def rejection(trajectory: Trajectory, options: FilterOptions) -> str:
 
 def _longest_illegal(trajectory: Trajectory) -> int:
     faults = enumerate(trajectory.turn_faults)
-    acts = (fault for turn, fault in faults if trajectory.label(turn) is not TurnLabel.SUMMARY)
+    acts = (
+        fault
+        for turn, fault in faults
+        if trajectory.label(turn) not in (TurnLabel.SUMMARY, TurnLabel.THOUGHT)
+    )
     runs = groupby(fault is TurnFault.ILLEGAL for fault in acts)
     return max((len(list(run)) for illegal, run in runs if illegal), default=0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -139,15 +140,17 @@ def growth(now: Mapping[str, float], first: Mapping[str, float]) -> dict[str, fl
 
 
 def agent_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:
-    """Return how many turns the policy spent on itself, per rollout that did not fail: summaries, calls of the memory."""
+    """Return how many turns the policy spent on itself, per rollout that did not fail: summaries, calls of the memory, and
+    thoughts that were cut off."""
     done = [t for t in trajectories if t.has_reward]
     if not done:
         return {}
-    summaries = sum(t.turn_labels.count(TurnLabel.SUMMARY) for t in done)
+    labels = Counter(label for t in done for label in t.turn_labels)
     # A session's compactions are the agent's own doing: no turn of it is internal, and it has no memory of ours.
     ours = [t for t in done if t.internal_turns]
-    memory = sum(len(t.internal_turns) - t.turn_labels.count(TurnLabel.SUMMARY) for t in ours)
-    return {"turns/summary": summaries / len(done), "turns/memory": memory / len(done)}
+    memory = sum(t.label(turn) is TurnLabel.MAIN for t in ours for turn in t.internal_turns)
+    counts = {"summary": labels[TurnLabel.SUMMARY], "memory": memory, "thought": labels[TurnLabel.THOUGHT]}
+    return {f"turns/{name}": count / len(done) for name, count in counts.items()}
 
 
 def fault_metrics(trajectories: Sequence[Trajectory]) -> Mapping[str, float]:

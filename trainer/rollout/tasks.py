@@ -189,6 +189,7 @@ def _request(
         sampling=SamplingParams(
             temperature=temperature,
             max_tokens=config.sampling.max_tokens,
+            thinking_tokens=config.sampling.thinking_tokens,
         ),
         start=start,
         time_limit_s=config.rollout.time_limit_s,

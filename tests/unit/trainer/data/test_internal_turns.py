@@ -140,10 +140,11 @@ def test_metrics_count_what_the_policy_said_to_itself_and_whose_fault_what_was()
     assert agent_metrics([one, played(["a"], passed=True), failed]) == {
         "turns/summary": 0.5,
         "turns/memory": 0.5,
+        "turns/thought": 0.0,
     }
     assert agent_metrics([failed]) == {}
     compacting = replace(played(["a"], passed=True), turn_labels=(TurnLabel.SUMMARY,))
-    assert agent_metrics([compacting]) == {"turns/summary": 1.0, "turns/memory": 0.0}
+    assert agent_metrics([compacting]) == {"turns/summary": 1.0, "turns/memory": 0.0, "turns/thought": 0.0}
     assert fault_metrics([one, failed]) == {
         "faults/agent": 1.0,
         "faults/tool": 1.0,
