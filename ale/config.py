@@ -49,6 +49,8 @@ __all__ = ["Layer", "Resolved", "expand", "parse_overrides", "parse_scalar", "re
 
 MOST_PRETRAINED_LR = 1e-4
 """Above it a pretrained model is warned of: 1e-3 destroys one in a single update (docs/results/guard.md)."""
+ADAPTER_TIMES = 10
+"""An adapter alone bears so much more: LoRA's best rates are about ten times those of all weights (arXiv 2405.09673)."""
 HELD_OUT_SHARE = 0.1
 """Of the experts' tasks, by which `ale sft` measures its epochs."""
 
@@ -216,12 +218,15 @@ def _high_rates(config: TrainConfig, layers: Sequence[Layer]) -> list[str]:
     engine = plugins.load("ale.engines", config.engine)
     if not isinstance(engine, _WithProse) or engine.prose is None:
         return []
+    most = MOST_PRETRAINED_LR
+    if config.engine_options.get("lora_rank") or config.engine_options.get("adapter"):
+        most *= ADAPTER_TIMES
     rates = {"optim": config.optim.lr, "warmup": config.warmup.lr if config.warmup.epochs else 0.0}
     return [
         f"{section}.lr={rate:g} in {source_of([section, 'lr'], layers)} is likely to destroy the pretrained model "
-        f"{config.model!r}: expected at most {MOST_PRETRAINED_LR:g}, and better 1e-5 or less"
+        f"{config.model!r}: expected at most {most:g}, and better {most / 10:g} or less"
         for section, rate in rates.items()
-        if rate > MOST_PRETRAINED_LR
+        if rate > most
     ]
 
 

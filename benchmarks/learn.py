@@ -12,7 +12,12 @@ from 720 on chose no recipe. The last line is one JSON object, its lists by seed
 - `over_imitation`: the mean of these, with its 95 % bootstrap interval over seeds (null with fewer than two);
 - `mixed_groups`, `entropy`: of the last tenth of RL's steps, the mean of the groups whose outcomes differ and of the
   entropy per token (nats);
+- `sampled_by_seed`, `sampled_rise_by_seed`, `sampled_over_imitation_by_seed`, `sampled_over_imitation`: the same of
+  success at temperature 1, where the recipe samples its evaluations (`eval.samples`);
+- `text_nll_rise`: the most that plain English became less likely after RL (nats per token), where a model speaks it;
 - `train_s`: the longest training by RL.
+
+Cases that begin with `smollm2` train SmolLM2-135M-Instruct (`ale model get smollm2`).
 
 `--quick` runs one short seed.
 """
@@ -48,7 +53,12 @@ class Case:
     note: str
 
 
+SMOLLM2_NOTE = (
+    "SmolLM2-135M-Instruct with an adapter (LoRA), on 100 held-out tasks: greedy, and sampled at temperature 1. Imitation\n"
+    "goes on with the experts of the warm-up and takes as many updates as reinforcement."
+)
 HELD_OUT = "Held-out success, greedy, from the true start"
+SMOLLM2_STEPS = 20
 CASES = {
     "frozen_lake": Case(
         "frozen_lake",
@@ -71,6 +81,18 @@ CASES = {
         *(100, 0.92, 0.85, 300.0),
         f"{HELD_OUT}, on 300 chains that training never saw (their optimum is 1). The warm-up imitates 64 walks in\n"
         "768 updates. Reinforcement and imitation then take 1,600 more updates each.",
+    ),
+    "smollm2-frozen_lake": Case(
+        "frozen_lake",
+        ("--model", "smollm2"),
+        *(SMOLLM2_STEPS, 0.5, 0.4, 1500.0),
+        SMOLLM2_NOTE,
+    ),
+    "smollm2-fork_chain": Case(
+        "fork_chain",
+        ("--model", "smollm2"),
+        *(SMOLLM2_STEPS, 0.5, 0.4, 1500.0),
+        SMOLLM2_NOTE,
     ),
     "sokoban": Case(
         "sokoban",
@@ -97,14 +119,14 @@ def measure(case: Case, seed: int, short: Sequence[str] = ()) -> tuple[Summary, 
 
 
 def table(pairs: Sequence[tuple[Summary, Summary]]) -> str:
-    """Return the page's table: a row for each seed."""
+    """Return the page's table: a row for each seed; success as greedy, then sampled where the recipe samples."""
     header = ["seed", "warm-up", "imitation alone", "IPA", "optimum", "train_s", "env steps", "tokens"]
     rows = [
         (
             s["seed"],
-            s["success_warmup"],
-            imitated["success_final"],
-            s["success_final"],
+            said(s["eval_warmup"]),
+            said(imitated["eval_final"]),
+            said(s["eval_final"]),
             s["optimum"],
             round(s["train_s"]),
             s["env_steps"],
@@ -113,6 +135,12 @@ def table(pairs: Sequence[tuple[Summary, Summary]]) -> str:
         for s, imitated in pairs
     ]
     return markdown_table(header, rows)
+
+
+def said(evaluation: Summary) -> str:
+    """Return an evaluation's greedy success, with the sampled one where there is one."""
+    greedy, sampled = evaluation["success"], evaluation.get("pass@1")
+    return f"{greedy:.3f}" if sampled is None else f"{greedy:.3f}, sampled {sampled:.3f}"
 
 
 def figures(pairs: Sequence[tuple[Summary, Summary]]) -> dict[str, Any]:
@@ -124,8 +152,24 @@ def figures(pairs: Sequence[tuple[Summary, Summary]]) -> dict[str, Any]:
         "final_share_by_seed": [round(s["share_final"], 4) for s, _ in pairs],
         "over_imitation_by_seed": [round(value, 4) for value in over],
         "over_imitation": mean_interval(over).rounded() if len(over) > 1 else None,
+        **(sampled_figures(pairs) if all("pass@1" in s["eval_final"] for s, _ in pairs) else {}),
         **{name: [late(s["steps"], name) for s, _ in pairs] for name in ("mixed_groups", "entropy")},
         "train_s": round(max(s["train_s"] for s, _ in pairs), 1),
+    }
+
+
+def sampled_figures(pairs: Sequence[tuple[Summary, Summary]]) -> dict[str, Any]:
+    """Return what the last line prints of success at temperature 1, and of plain English."""
+    ends = [s["eval_final"]["pass@1"] for s, _ in pairs]
+    rises = [s["eval_final"]["pass@1"] - s["eval_warmup"]["pass@1"] for s, _ in pairs]
+    over = [s["eval_final"]["pass@1"] - imitated["eval_final"]["pass@1"] for s, imitated in pairs]
+    english = [s["eval_final"]["text_nll_rise"] for s, _ in pairs if "text_nll_rise" in s["eval_final"]]
+    return {
+        "sampled_by_seed": [round(value, 4) for value in ends],
+        "sampled_rise_by_seed": [round(value, 4) for value in rises],
+        "sampled_over_imitation_by_seed": [round(value, 4) for value in over],
+        "sampled_over_imitation": mean_interval(over).rounded() if len(over) > 1 else None,
+        "text_nll_rise": round(max(english), 4) if english else None,
     }
 
 

@@ -16,8 +16,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> str:
     return random_llama(tmp_path_factory.mktemp("small") / "llama")
 
 
-def chosen(model: str, *overrides: str, algo: str = "ipa") -> TrainConfig:
-    made = resolve(options={"env": "frozen_lake", "model": model, "algo": algo}, overrides=overrides)
+def chosen(model: str, *overrides: str, env: str = "frozen_lake", algo: str = "ipa") -> TrainConfig:
+    made = resolve(options={"env": env, "model": model, "algo": algo}, overrides=overrides)
     assert made.notices == (), "a recipe does not warn of itself"
     return made.config
 
@@ -31,6 +31,10 @@ def test_a_small_model_on_a_processor_has_its_own_recipe(small: str) -> None:
         "what holds for all pretrained models lies below"
     )
     assert "neg_weight" not in chosen(small, "engine_options.device=cpu", algo="grpo").algo_options
+    chains = chosen(small, "engine_options.device=cpu", env="fork_chain")
+    assert (chains.env_args["length"], chains.sampling.max_tokens) == (4, 6), (
+        "some of them it comes home from"
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,6 +79,8 @@ def test_who_chooses_otherwise_is_heard(small: str, tmp_path: Path) -> None:
         overrides=["engine_options.device=cpu", "engine_options.lora_rank=0"],
     )
     assert (made.config.sampling.max_tokens, made.config.engine_options["lora_rank"]) == (40, 0)
-    assert (made.config.optim.lr, made.config.warmup.lr) == (1e-6, 1e-5), (
-        "the rates of LoRA are not for all weights"
-    )
+    chains = chosen(small, "engine_options.device=cpu", "engine_options.lora_rank=0", env="fork_chain")
+    for config in (made.config, chains):
+        assert (config.optim.lr, config.warmup.lr) == (1e-6, 1e-5), (
+            "the rates of LoRA are not for all weights"
+        )

@@ -92,6 +92,16 @@ def test_a_users_own_high_rate_is_kept_and_warned_of(option: str) -> None:
     )
 
 
+def test_an_adapter_alone_bears_ten_times_as_much() -> None:
+    for rate, warned in (("9e-4", False), ("2e-3", True)):
+        made = resolve(
+            options={"env": "frozen_lake", "model": PRETRAINED},
+            overrides=[f"optim.lr={rate}", "engine_options.lora_rank=16"],
+        )
+        assert bool(made.notices) is warned
+        assert all("expected at most 0.001," in notice for notice in made.notices)
+
+
 @pytest.mark.parametrize("env", GAMES)
 def test_a_game_tells_a_pretrained_model_the_rules_and_takes_a_sentence_for_an_answer(env: str) -> None:
     config = resolve(options={"env": env, "model": PRETRAINED}).config
