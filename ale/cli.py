@@ -80,6 +80,10 @@ class _Root(LazyGroup):
             "ale.training.comparing:compare",
             "Compare runs: their success, cost and the settings that differ; those that differ by seed alone are one row.",
         ),
+        "console": Place(
+            "ale.console.cli:console",
+            "Look at runs, rollouts and tokens on a page of this machine. It only reads.",
+        ),
         "eval": Place(
             "ale.training.cli:evaluate", "Measure a trained model on tasks, from their true start."
         ),

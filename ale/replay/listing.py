@@ -21,7 +21,7 @@ from ale.replay.places import KINDS, in_order, kind_of
 from ale.replay.rows import Outcomes, Row, rows
 from ale.terminal import print_table, stdout
 
-__all__ = ["HARDEST", "SORTS", "Wanted", "grid_command", "grouped_command", "list_command"]
+__all__ = ["HARDEST", "SORTS", "Wanted", "fields_of", "grid_command", "grouped_command", "list_command"]
 
 HEADS = ("id", "task", "start", "turns", "tokens", "reward", "end", "file")
 SORTS: dict[str, Callable[[Row], float]] = {
@@ -65,12 +65,14 @@ class Wanted:
     """Letters, of either case, that are in an action, an observation or the grader's output."""
     env: str = "*"
     """Of the environment's name, without its version."""
+    step: int | None = None
+    """The one that asked for it; None: any."""
 
     def fits(self, path: Path, row: Row) -> bool:
         """Return whether a rollout is listed."""
         if not self.outcomes.fits(row):
             return False
-        if self.anchored and not row.anchor:
+        if (self.anchored and not row.anchor) or self.step not in (None, row.step):
             return False
         texts = (
             (row.task_id, self.task),
@@ -113,7 +115,7 @@ def list_command(where: str, *, wanted: Wanted, sort: str = "", limit: int, as_j
         found = _first(found, limit)
         if as_json:
             for _, path, row in found:
-                sys.stdout.write(f"{json.dumps(_fields(path, row))}\n")
+                sys.stdout.write(f"{json.dumps(fields_of(path, row))}\n")
         elif counts:
             several = len({row.env for _, _, row in found}) > 1
             cells = [_cells(path, row, several) for _, path, row in found]
@@ -274,7 +276,8 @@ def _cells(path: Path, row: Row, several: bool) -> tuple[str, ...]:
     )
 
 
-def _fields(path: Path, row: Row) -> dict[str, Any]:
+def fields_of(path: Path, row: Row) -> dict[str, Any]:
+    """Return a rollout as programs list it; a rollout that errored has the reward None."""
     return {
         "id": row.id,
         "env": row.env,

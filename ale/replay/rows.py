@@ -24,7 +24,7 @@ from rock_env.errors import InvalidArgument
 from rock_env.foreign import budget
 from rock_env.foreign.folder import read_file
 
-__all__ = ["INDEX", "Outcomes", "Row", "found_by_row", "row_of", "rows"]
+__all__ = ["INDEX", "Outcomes", "Row", "found_by_row", "row_of", "rows", "rows_of_file"]
 
 INDEX = ".index"
 """Folder beside the records."""
@@ -136,7 +136,7 @@ def rows(where: str) -> Iterator[tuple[Path, Row]]:
     damaged: list[StoreError] = []
     for path in segments(where):
         try:
-            found, problems = _of_file(path)
+            found, problems = rows_of_file(path)
         except StoreError as error:
             damaged.append(error)
             continue
@@ -150,14 +150,15 @@ def found_by_row(where: str, identity: str) -> Trajectory | None:
     """Return the first rollout with this id, read and checked at its place; None if it is in no row or not there."""
     for path in segments(where):
         with suppress(StoreError):
-            for row in _of_file(path)[0]:
+            for row in rows_of_file(path)[0]:
                 if row.id == identity:
                     found = read_at(path, row.offset)
                     return found if found.id == identity else None
     return None
 
 
-def _of_file(path: Path) -> tuple[list[Row], list[CorruptTrajectory]]:
+def rows_of_file(path: Path) -> tuple[list[Row], list[CorruptTrajectory]]:
+    """Return the rows of a file's intact records, and what is wrong with the others. Raise `StoreError`."""
     kept = _read(path)
     if kept is not None:
         return kept, []

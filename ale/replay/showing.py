@@ -6,6 +6,7 @@ Reads only. Token ids and log-probabilities are those of the record, never re-to
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from ale.replay.records import find, why_contexts_begin_anew
 from ale.replay.rows import Outcomes, rows
 from ale.terminal import stdout
 
-__all__ = ["said_version", "show_command", "transcript"]
+__all__ = ["Part", "lines_of", "parts", "said_version", "show_command", "transcript"]
 
 _SHOWN_NOTHING = (TurnLabel.SUMMARY, TurnLabel.THOUGHT)
 """Turns that no observation follows."""
@@ -42,58 +43,103 @@ def _next(where: str, identity: str | None, outcomes: Outcomes) -> Trajectory:
     raise RecordError(f"no rollout of {where!r}{after} is {outcomes}: there is none to show.")
 
 
+class Part(NamedTuple):
+    """One piece of what is told of a rollout."""
+
+    kind: str
+    """A text of several lines: `seen` of the environment, `done` of the policy, `graded` of the grader, `told` of a hint.
+    All others are a line of ours: `about`, `start`, `turn`, `tokens`, `artifact`, `title`, `end`, `hosting` and `blank`."""
+    text: str = ""
+    turn: int | None = None
+    """Of the rollout's own turns; None before the first and after the last."""
+
+
+_MARKS = {"seen": "", "done": "> ", "graded": "", "told": ""}
+"""What stands before each line of a text."""
+
+
 def transcript(trajectory: Trajectory, *, tokens: bool, why_anew: str = "") -> Iterator[str]:
     """Yield the lines: what it was, each turn with action, observation and reward, and how it ended.
 
     `why_anew`: the sentence that says by which setting every turn begins a context, told once and not of each turn.
     """
-    yield f"{trajectory.id}  {trajectory.env} {trajectory.params_json}  task {trajectory.task_id}"
-    yield f"env seed {trajectory.start.env_seed}, sampling seed {trajectory.seed}, step {trajectory.policy_step}"
+    for part in parts(trajectory, tokens=tokens, why_anew=why_anew):
+        yield from lines_of(part.kind, part.text)
+
+
+def lines_of(kind: str, text: str) -> list[str]:
+    """Return the lines that a part is printed as."""
+    if kind not in _MARKS:
+        return [text]
+    return [f"   {_MARKS[kind]}{line}" for line in text.splitlines() or [""]]
+
+
+def parts(trajectory: Trajectory, *, tokens: bool, why_anew: str = "") -> Iterator[Part]:
+    """Yield what `transcript` prints, piece by piece, for whoever shows it otherwise."""
+    yield Part(
+        "about",
+        f"{trajectory.id}  {trajectory.env} {trajectory.params_json}  task {trajectory.task_id}",
+    )
+    yield Part(
+        "about",
+        f"env seed {trajectory.start.env_seed}, sampling seed {trajectory.seed}, step {trajectory.policy_step}",
+    )
     if why_anew:
-        yield why_anew
-    if trajectory.start.anchor:
-        yield f"starts after {trajectory.start.anchor} recorded turns of {trajectory.start.source_id}:"
-        yield from _indented(trajectory.start.first_observation)
-        for number, recorded in enumerate(trajectory.start.prefix):
-            yield f"-- prefix turn {number}"
-            yield from _indented(recorded.action, mark="> ")
-            yield from _indented(recorded.observation)
-    if trajectory.start.hint:
-        yield "was told below the first observation of every context:"
-        yield from _indented(trajectory.start.hint)
-    yield ""
-    yield from _indented(trajectory.first_observation)
-    yield from _artifacts(trajectory, OF_FIRST)
-    for number, turn in enumerate(trajectory.turns):
-        reward = trajectory.turn_rewards[number] if number < len(trajectory.turn_rewards) else None
-        fault = trajectory.turn_faults[number] if trajectory.turn_faults else ""
-        yield _head(turn, reward, fault, _kind(trajectory, number), bool(why_anew))
-        if tokens:
-            yield from _tokens(turn)
-        yield from _indented(trajectory.actions[number], mark="> ")
-        if number < len(trajectory.observations) and trajectory.label(number) not in _SHOWN_NOTHING:
-            yield from _indented(trajectory.observations[number])
-        yield from _artifacts(trajectory, number)
+        yield Part("about", why_anew)
+    yield from _beginning(trajectory)
+    for number in range(len(trajectory.turns)):
+        yield from _of_turn(trajectory, number, tokens=tokens, is_explained=bool(why_anew))
     if trajectory.grader_output:
-        yield ""
-        yield "the grader said:"
-        yield from _indented(trajectory.grader_output)
+        yield Part("blank")
+        yield Part("title", "the grader said:")
+        yield Part("graded", trajectory.grader_output)
     yield from _artifacts(trajectory, OF_GRADE)
-    yield ""
-    yield _ending(trajectory)
+    yield Part("blank")
+    yield Part("end", _ending(trajectory))
     if hosting := trajectory.hosting:
         where = [f"in {hosting.sandbox_id}"] if hosting.sandbox_id else []
         where += [f"of {hosting.image}"] if hosting.image else []
         times = f"made in {hosting.made_s:.3f} s, reset in {hosting.reset_s:.3f} s, graded in {hosting.graded_s:.3f} s"
-        yield " ".join([*where, times])
+        yield Part("hosting", " ".join([*where, times]))
 
 
-def _artifacts(trajectory: Trajectory, turn: int) -> Iterator[str]:
+def _beginning(trajectory: Trajectory) -> Iterator[Part]:
+    start = trajectory.start
+    if start.anchor:
+        yield Part("start", f"starts after {start.anchor} recorded turns of {start.source_id}:")
+        yield Part("seen", start.first_observation)
+        for number, recorded in enumerate(start.prefix):
+            yield Part("start", f"-- prefix turn {number}")
+            yield Part("done", recorded.action)
+            yield Part("seen", recorded.observation)
+    if start.hint:
+        yield Part("start", "was told below the first observation of every context:")
+        yield Part("told", start.hint)
+    yield Part("blank")
+    yield Part("seen", trajectory.first_observation)
+    yield from _artifacts(trajectory, OF_FIRST)
+
+
+def _of_turn(trajectory: Trajectory, number: int, *, tokens: bool, is_explained: bool) -> Iterator[Part]:
+    turn = trajectory.turns[number]
+    reward = trajectory.turn_rewards[number] if number < len(trajectory.turn_rewards) else None
+    fault = trajectory.turn_faults[number] if trajectory.turn_faults else ""
+    yield Part("turn", _head(turn, reward, fault, _kind(trajectory, number), is_explained), number)
+    if tokens:
+        yield from (Part("tokens", line, number) for line in _tokens(turn))
+    yield Part("done", trajectory.actions[number], number)
+    if number < len(trajectory.observations) and trajectory.label(number) not in _SHOWN_NOTHING:
+        yield Part("seen", trajectory.observations[number], number)
+    yield from _artifacts(trajectory, number)
+
+
+def _artifacts(trajectory: Trajectory, turn: int) -> Iterator[Part]:
     """Yield a line for each file that came with a turn, the first observation or the grade."""
     for each in trajectory.artifacts:
         if each.turn == turn:
             kept = f"not kept: {each.missing}" if each.missing else f"{each.size} bytes, {each.sha256}"
-            yield f"   artifact {each.name} ({each.media_type}): {kept}"
+            said = f"   artifact {each.name} ({each.media_type}): {kept}"
+            yield Part("artifact", said, turn if turn >= 0 else None)
 
 
 def _kind(trajectory: Trajectory, turn: int) -> str:
@@ -127,11 +173,6 @@ def _tokens(turn: Turn) -> Iterator[str]:
     yield f"   completion {turn.completion_ids.tolist()}"
     if turn.oldest_version >= 0:
         yield f"   logprobs   {[round(float(value), 4) for value in turn.logprobs]}"
-
-
-def _indented(text: str, *, mark: str = "") -> Iterator[str]:
-    for line in text.splitlines() or [""]:
-        yield f"   {mark}{line}"
 
 
 def _ending(trajectory: Trajectory) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,7 +21,7 @@ from rock_env.errors import InvalidArgument
 from rock_env.foreign import budget
 from trainer.errors import RunFolderError
 
-__all__ = ["Measured", "RunRecord", "read_metrics", "read_run"]
+__all__ = ["METRICS", "Measured", "RunRecord", "number_of", "read_metrics", "read_run", "records_of"]
 
 
 METRICS = "metrics.jsonl"  # `trainer.metrics` brings TensorBoard
@@ -92,8 +92,8 @@ class RunRecord:
         return next((value for value in told if not math.isnan(value)), math.nan)
 
 
-def read_run(folder: Path) -> RunRecord:
-    """Return what is on record of the run in a folder.
+def read_run(folder: Path, metrics: Sequence[Mapping[str, Any]] | None = None) -> RunRecord:
+    """Return what is on record of the run in a folder, with the metrics that are given where somebody has read them.
 
     Raise `RunFolderError` where there is no run, `RecordError` or `InvalidArgument` where its files cannot be read.
     """
@@ -107,7 +107,8 @@ def read_run(folder: Path) -> RunRecord:
     for name in ("seed", "steps"):
         if type(settings.get(name, 0)) is not int:
             raise RecordError(f"{path} has {name} = {settings[name]!r}, expected a whole number. Restore it.")
-    metrics = read_metrics(folder) if (folder / METRICS).exists() else []
+    if metrics is None:
+        metrics = read_metrics(folder) if (folder / METRICS).exists() else []
     return RunRecord(folder, settings, metrics)
 
 
@@ -118,23 +119,40 @@ def read_metrics(run_folder: Path) -> list[dict[str, Any]]:
     """
     path = run_folder / METRICS
     try:
-        lines = budget.read_whole(path, str(path)).decode().splitlines()
-    except (OSError, UnicodeDecodeError, InvalidArgument) as error:
+        content = budget.read_whole(path, str(path))
+    except (OSError, InvalidArgument) as error:
         raise RecordError(f"cannot read {path}: {error}") from error
-    records = []
-    for number, line in enumerate(lines, start=1):
+    return list(records_of(content, path))
+
+
+def records_of(content: bytes, path: Path, first_line: int = 1) -> Iterator[dict[str, Any]]:
+    """Yield the records of whole lines of `metrics.jsonl`, or of its end from a line on; a torn last line is left out.
+
+    Raise `RecordError` at a line that is malformed.
+    """
+    try:
+        lines = content.decode().splitlines()
+    except UnicodeDecodeError as error:
+        raise RecordError(f"cannot read {path}: {error}") from error
+    for number, line in enumerate(lines, start=first_line):
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            if number < len(lines):
+            if number < first_line + len(lines) - 1:
                 raise RecordError(f"{path} line {number} is not JSON: {error}") from error
-            break
+            return
         if not isinstance(record, dict) or type(record.get("step")) is not int or "kind" not in record:
             raise RecordError(f"{path} line {number} is no record: expected an object with a step and a kind")
-        records.append(record)
-    return records
+        yield record
+
+
+def number_of(value: Any) -> float:
+    """Return a recorded value as a number; NaN for what is none, or none that a float holds."""
+    try:
+        return float(value) if isinstance(value, int | float) else math.nan
+    except OverflowError:
+        return math.nan
 
 
 def _number(record: Mapping[str, Any], name: str) -> float:
-    value = record.get(name, math.nan)
-    return float(value) if isinstance(value, int | float) else math.nan
+    return number_of(record.get(name))
