@@ -31,7 +31,7 @@ class OptimOptions(Section):
     minibatches: PositiveInt = 1
     """Optimizer updates per batch; each trajectory takes part in one of them."""
     microbatch_tokens: PositiveInt = 16384
-    """Most tokens (padding included) of one forward and backward pass."""
+    """Most tokens of one forward and backward pass, padding included; what rows begin with in common counts once."""
     threads: PositiveInt = 1
     """CPU threads of the train engine. With several, products of matrices may be rounded otherwise from run to run."""
 

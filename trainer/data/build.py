@@ -25,12 +25,15 @@ from trainer.errors import BatchError
 
 __all__ = [
     "Ledger",
+    "bins_by_width",
     "branches_of_rows",
     "build_batch",
+    "bundles_of",
     "microbatches",
     "rows_of_parts",
     "shuffled_rows",
     "split_rows",
+    "taken",
 ]
 
 Ints = NDArray[np.int64]
@@ -395,7 +398,7 @@ def split_rows(batch: TrainBatch, parts: int) -> list[TrainBatch]:
     once: both hold only while it stays together. Groups and rows of experts are dealt in turn, so that each part gets
     its share of both. Parts keep the batch's normalizers: their losses add up to the batch's.
     """
-    return [_take(batch, rows) for rows in rows_of_parts(batch, parts)]
+    return [taken(batch, rows) for rows in rows_of_parts(batch, parts)]
 
 
 def rows_of_parts(batch: TrainBatch, parts: int) -> list[Ints]:
@@ -414,7 +417,7 @@ def shuffled_rows(batch: TrainBatch, parts: int, seed: int) -> list[TrainBatch]:
     """
     order_B = np.random.default_rng(seed).permutation(len(batch.tokens_BT))
     return [
-        _take(batch, np.sort(rows))
+        taken(batch, np.sort(rows))
         for rows in np.array_split(order_B, min(parts, len(order_B)) or 1)
         if len(rows)
     ]
@@ -426,28 +429,27 @@ def microbatches(batch: TrainBatch, max_tokens: int, *, pad_to: int = 8) -> list
     Rows that share a chunk stay together, so a part may exceed `max_tokens` if one such set alone does. Their
     losses and gradients add up to the batch's.
     """
-    length_B = batch.segment_ids_BT.ne(0).sum(1).cpu().numpy()
-    width_B = -(-np.maximum(length_B, 1) // pad_to) * pad_to
-    return [_take(batch, rows) for rows in _bins(_bundles(batch), width_B, max_tokens)]
+    return [taken(batch, rows) for rows in bins_by_width(batch, max_tokens, pad_to=pad_to)]
 
 
-def _bins(bundles: list[Ints], width_B: Ints, max_tokens: int) -> Iterator[Ints]:
+def bins_by_width(batch: TrainBatch, max_tokens: int, *, pad_to: int = 8) -> list[Ints]:
+    """Return the rows of each part that `microbatches` returns."""
+    width_B = -(-batch.segment_ids_BT.ne(0).sum(1).clamp_min(1).cpu().numpy() // pad_to) * pad_to
+    bundles = bundles_of(batch)
     widths = np.array([width_B[bundle].max() for bundle in bundles], np.int64)
-    current: list[Ints] = []
-    rows = 0
+    bins, rows = list[list[Ints]](), 0
     for at in np.argsort(widths, kind="stable").tolist():
         bundle = bundles[at]
         # Widths rise, so this bundle's is the width of everything taken so far.
-        if current and (rows + len(bundle)) * int(widths[at]) > max_tokens:
-            yield np.concatenate(current)
-            current, rows = [], 0
-        current.append(bundle)
+        if not bins or (rows + len(bundle)) * int(widths[at]) > max_tokens:
+            bins.append([])
+            rows = 0
+        bins[-1].append(bundle)
         rows += len(bundle)
-    if current:
-        yield np.concatenate(current)
+    return [np.concatenate(each) for each in bins]
 
 
-def _bundles(batch: TrainBatch) -> list[Ints]:
+def bundles_of(batch: TrainBatch) -> list[Ints]:
     """Return runs of rows that may be separated: no chunk lies on both sides of a cut."""
     rows = len(batch.tokens_BT)
     if rows == 0:
@@ -463,7 +465,7 @@ def _bundles(batch: TrainBatch) -> list[Ints]:
     return np.split(np.arange(rows), cuts)
 
 
-def _take(batch: TrainBatch, rows: Ints) -> TrainBatch:
+def taken(batch: TrainBatch, rows: Ints) -> TrainBatch:
     """Return the rows as a batch of their own, trimmed on the right."""
     index = torch.from_numpy(rows).to(batch.tokens_BT.device)
     length_B = batch.segment_ids_BT[index].ne(0).sum(1)

@@ -93,7 +93,7 @@ class UpdatePlan:
     """How the learner is to train."""
 
     tokens: int
-    """Tokens of one forward and backward pass, padding included: the longest row, or `optim.microbatch_tokens`."""
+    """Tokens computed in one forward and backward pass, padding included: the longest row, or `optim.microbatch_tokens`."""
     trained: int
     """Those of them that train."""
     half: bool = False

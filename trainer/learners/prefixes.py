@@ -8,7 +8,6 @@ Shapes: B rows, T tokens, M picked positions of a row, G trees, S tokens of the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["Trees", "laid_out", "trees_of"]
+__all__ = ["Layout", "Trees", "laid_out", "layout_of", "order_of", "read_rows", "trees_of"]
 
 Ints = NDArray[np.int64]
 
@@ -42,31 +41,57 @@ class Trees:
     """int64; where each picked position stands, as an index of the flattened `GS`."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """How rows are computed together."""
+
+    groups: list[Ints] | None
+    """The rows of each tree; None: rows apart."""
+    tokens: int
+    """What is computed, padding included."""
+    work: float
+    """What a layer costs, in units of one pair of tokens in attention."""
+
+
 def trees_of(tokens_BT: torch.Tensor, at_BM: torch.Tensor, width: int) -> Trees | None:
     """Lay right-padded rows out as trees, each up to its last of `at_BM`; None where that would not save."""
-    tokens, length_B = _read(tokens_BT, at_BM)
-    order_B = np.array(sorted(range(len(tokens)), key=lambda row: tokens[row].tobytes()), np.int64)
-    shared_B = _shared(tokens[order_B], length_B[order_B])
-    whole, longest = int((length_B[order_B] - shared_B).sum()), int(length_B.max())
+    groups = layout_of(*read_rows(tokens_BT, at_BM), width).groups
+    return None if groups is None else laid_out(tokens_BT, at_BM, groups)
+
+
+def layout_of(tokens: Ints, length_B: Ints, width: int) -> Layout:
+    """Choose how rows (as `read_rows` returns them) are computed by a network of this width; 0: one that shares nothing."""
+    longest = int(length_B.max())
+    apart = Layout(None, len(tokens) * longest, len(tokens) * _work(longest, width, pairs=0.5))
+    if len(tokens) == 1 or not width:
+        return apart
+    order_B = order_of(tokens)
+    length_B, shared_B = length_B[order_B], _shared(tokens[order_B], length_B[order_B])
+    whole = int((length_B - shared_B).sum())
     # Attention over a tree computes all pairs of its tokens, so several smaller trees may cost less than a large one.
-    tried = [_groups(length_B[order_B], shared_B, width, whole // parts + longest) for parts in _PARTS]
-    allowed = [(groups, most) for groups, most in tried if len(groups) * most**2 <= _MOST_PAIRS]
-    costs = [len(groups) * _work(most, width) for groups, most in allowed]
-    apart = len(tokens) * _work(tokens.shape[1], width, pairs=0.5)
-    if min(costs, default=math.inf) > _SAVES * apart:
-        return None
-    groups = allowed[costs.index(min(costs))][0]
-    return laid_out(tokens_BT, at_BM, [order_B[group] for group in groups])
+    tried = [_groups(length_B, shared_B, width, whole // parts + longest) for parts in _PARTS]
+    trees = [
+        Layout([order_B[group] for group in groups], len(groups) * most, len(groups) * _work(most, width))
+        for groups, most in tried
+        if len(groups) * most**2 <= _MOST_PAIRS
+    ]
+    best = min(trees, key=lambda layout: layout.work, default=apart)
+    return best if best.work <= _SAVES * apart.work else apart
+
+
+def order_of(tokens: Ints) -> Ints:
+    """Return an order of rows in which those that share a beginning are neighbours, the same for the same rows."""
+    return np.array(sorted(range(len(tokens)), key=lambda row: tokens[row].tobytes()), np.int64)
 
 
 def laid_out(tokens_BT: torch.Tensor, at_BM: torch.Tensor, groups: Sequence[Ints]) -> Trees:
     """Lay rows out as trees, one for each group of rows; each row of one shares what it can with the row before it."""
-    tokens, length_B = _read(tokens_BT, at_BM)
+    tokens, length_B = read_rows(tokens_BT, at_BM)
     trees = [_tree(rows, _shared(tokens[rows], length_B[rows]), tokens, length_B) for rows in groups]
     return _stacked(trees, at_BM.cpu().numpy(), tokens_BT.device)
 
 
-def _read(tokens_BT: torch.Tensor, at_BM: torch.Tensor) -> tuple[Ints, Ints]:
+def read_rows(tokens_BT: torch.Tensor, at_BM: torch.Tensor) -> tuple[Ints, Ints]:
     """Return the tokens, -1 behind a row's last picked position, and each row's length up to there."""
     tokens, length_B = tokens_BT.cpu().numpy(), at_BM.cpu().numpy().max(1) + 1
     return np.where(np.arange(tokens.shape[1]) < length_B[:, None], tokens, -1), length_B
@@ -79,12 +104,10 @@ def _work(tokens: int, width: int, pairs: float = 1.0) -> float:
 
 def _shared(sorted_BT: Ints, length_B: Ints) -> Ints:
     """Return how many tokens each row has in common with the one before it."""
-    shared_B = np.zeros(len(sorted_BT), np.int64)
-    for row in range(1, len(sorted_BT)):
-        most = int(min(length_B[row - 1], length_B[row]))
-        differs = sorted_BT[row - 1, :most] != sorted_BT[row, :most]
-        shared_B[row] = int(differs.argmax()) if differs.any() else most
-    return shared_B
+    differs = sorted_BT[1:] != sorted_BT[:-1]
+    most = np.minimum(length_B[1:], length_B[:-1])
+    common = np.where(differs.any(1), np.minimum(differs.argmax(1), most), most)
+    return np.concatenate((np.zeros(1, np.int64), common))
 
 
 def _groups(length_B: Ints, shared_B: Ints, width: int, bound: int) -> tuple[list[Ints], int]:

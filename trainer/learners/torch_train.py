@@ -27,13 +27,14 @@ from rock_env.errors import InvalidArgument
 from rock_env.store.whole_file import write_whole
 from trainer.algo.base import LossOutput, Metric
 from trainer.data.batch import TrainBatch
-from trainer.data.build import microbatches
 from trainer.learners.critic import ValueHead
 from trainer.learners.head import token_scores
+from trainer.learners.passes import Pass, passes_of
+from trainer.learners.picked import Picked
 from trainer.learners.update import AdamUpdate, Update
 from trainer.protocols.engines import LossFn, OptimOptions, Weights
 from trainer.protocols.memory import Part
-from trainer.protocols.net import PolicyNet, ScoresItself, host_weights, showing
+from trainer.protocols.net import PolicyNet, ScoresItself, SharesPrefixes, host_weights, showing
 
 __all__ = ["STATE_FILE", "Scored", "Told", "TorchTrain", "moved_to", "system_errors"]
 
@@ -97,10 +98,17 @@ class TorchTrain:
     def _part_by_part(self, batch: TrainBatch, compute: Callable[[TrainBatch], torch.Tensor]) -> torch.Tensor:
         result_BT = torch.zeros(batch.tokens_BT.shape, device=batch.tokens_BT.device)
         numbered = replace(batch, trajectory_index_B=torch.arange(len(result_BT)))
-        for part in microbatches(numbered, self._options.microbatch_tokens):
+        for part, *_ in self._passes(numbered):
             width = part.tokens_BT.shape[1]
             result_BT[part.trajectory_index_B, :width] = compute(part).to(result_BT.device)
         return result_BT
+
+    def shared_width(self) -> int:
+        """Return the network's width where it computes once what rows begin with in common, else 0."""
+        return self.net.width if isinstance(self.net, SharesPrefixes) and self.net.shares else 0
+
+    def _passes(self, batch: TrainBatch) -> list[Pass]:
+        return passes_of(batch, self._options.microbatch_tokens, shares=self.shared_width())
 
     def step(self, batch: TrainBatch, loss: LossFn, *, lr: float) -> dict[str, float]:
         """One AdamW update at rate `lr`; return the loss's metrics (means), `loss` and `grad_norm` (before clipping).
@@ -112,8 +120,9 @@ class TorchTrain:
         """
         self._forget()
         told = Told()
-        for part in microbatches(batch, self._options.microbatch_tokens):
-            part = moved_to(part, self._device)
+        for each in self._passes(batch):
+            self.largest = Part(each.tokens, each.trained).beside(self.largest)
+            part = moved_to(each.batch, self._device)
             scores = self._finite(part)
             output = loss(scores.beside(part), scores.logprobs_BT)
             value = float(output.loss.detach())
@@ -228,7 +237,7 @@ class TorchTrain:
     def _scores(self, batch: TrainBatch) -> Scored:
         """Return what the network says of the trained tokens, with a gradient."""
         wanted = self._critic if batch.returns_BT is not None else None
-        picked = _Picked.of(batch, self._device)
+        picked = Picked.of(batch, self._device)
         if picked is None:
             nothing_BT = self._nothing(batch)
             return Scored(
@@ -236,8 +245,6 @@ class TorchTrain:
                 None if wanted is None else nothing_BT,
                 nothing_BT if batch.wants_entropy else None,
             )
-        if torch.is_grad_enabled():
-            self.largest = Part(picked.tokens_UT.numel(), len(picked.targets_N)).beside(self.largest)
         entropy_N = None
         if isinstance(self.net, ScoresItself):
             logprobs_N, hidden_ND = picked.scored(self.net)
@@ -261,7 +268,7 @@ class TorchTrain:
         """Return `values_BT` alone."""
         if self._critic is None:
             raise ValueError("this engine has no critic: call add_critic first.")
-        picked = _Picked.of(batch, self._device)
+        picked = Picked.of(batch, self._device)
         if picked is None:
             return self._nothing(batch)
         return picked.lay(self._critic(picked.hidden(self.net)), batch)
@@ -311,104 +318,6 @@ class Told:
         """Return the means of what was reported, and the loss."""
         means = {name: sum_.total / sum_.weight for name, sum_ in self.sums.items() if sum_.weight}
         return {**means, "loss": self.loss}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Picked:
-    """The trained tokens of a batch, and the distinct sequences (one segment each) that their values hang on.
-
-    Rollouts of one task often share prompt and action; what is the same is computed once, forward and backward.
-    """
-
-    tokens_UT: torch.Tensor
-    at_UM: torch.Tensor
-    """Position before each trained token; filled up with 0."""
-    source_N: torch.Tensor
-    """Index of the trained token's place in `at_UM`, flattened."""
-    row_N: torch.Tensor
-    column_N: torch.Tensor
-    targets_N: torch.Tensor
-    temperature_N: torch.Tensor | None
-    """None: nothing is tempered."""
-
-    def scored(self, net: ScoresItself) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the tokens' log-probabilities (`N`) and `hidden`, of a network that gives both at once."""
-        return net.picked(self.tokens_UT, self.at_UM, self.source_N, self.targets_N)
-
-    def hidden(self, net: PolicyNet | ScoresItself) -> torch.Tensor:
-        """Return the final hidden states (`ND`) that the tokens' distributions come from."""
-        if isinstance(net, ScoresItself):
-            return self.scored(net)[1]
-        # index_select, because its backward pass adds duplicates in a fixed order.
-        return net.hidden_at(self.tokens_UT, self.at_UM).flatten(0, 1).index_select(0, self.source_N)
-
-    def lay(self, values_N: torch.Tensor, batch: TrainBatch) -> torch.Tensor:
-        """Return the values where their tokens stand (`BT`), 0 elsewhere."""
-        empty_BT = torch.zeros(batch.tokens_BT.shape, device=values_N.device)
-        return empty_BT.index_put((self.row_N, self.column_N), values_N)
-
-    @staticmethod
-    def of(batch: TrainBatch, device: torch.device) -> _Picked | None:
-        """Find the trained tokens; None if there are none. Segments without any are left out.
-
-        The first token of a segment has no distribution; training it is refused with `InvalidArgument`.
-        """
-        segments_BT, tokens_BT = batch.segment_ids_BT.cpu(), batch.tokens_BT.cpu()
-        row_N, column_N = (batch.loss_mask_BT | (batch.imitation_BT != 0)).cpu().nonzero(as_tuple=True)
-        if not len(row_N):
-            return None
-        width = segments_BT.shape[1]
-        begins_BT = torch.ones_like(segments_BT, dtype=torch.bool)
-        begins_BT[:, 1:] = segments_BT[:, 1:] != segments_BT[:, :-1]
-        start_N = torch.where(begins_BT, torch.arange(width), 0).cummax(1).values[row_N, column_N]
-        if bool((start_N == column_N).any()):
-            raise InvalidArgument(
-                "a batch trains the first token of a segment, which nothing precedes. Mask the prompt's tokens."
-            )
-        # A segment is named by (row, start); `nonzero` is in row-major order, so equal names are neighbours.
-        names_S, segment_N, counts_S = torch.unique_consecutive(
-            row_N * width + start_N, return_inverse=True, return_counts=True
-        )
-        rank_N = torch.arange(len(row_N)) - (counts_S.cumsum(0) - counts_S)[segment_N]
-        at_SM = torch.zeros(len(names_S), int(counts_S.max()), dtype=torch.int64)
-        at_SM[segment_N, rank_N] = column_N - start_N - 1
-        # Only what precedes a segment's last trained token matters to any of them; the rest is padding.
-        place_T = torch.arange(int(at_SM.max()) + 1)
-        source_ST = ((names_S % width)[:, None] + place_T).clamp_max(width - 1)
-        tokens_ST = tokens_BT[(names_S // width)[:, None], source_ST]
-        tokens_ST = torch.where(place_T <= at_SM.amax(1, keepdim=True), tokens_ST, 0)
-        first_U, distinct_S = _distinct(torch.cat((tokens_ST, at_SM), dim=1))
-        return _Picked(
-            tokens_UT=tokens_ST[first_U].to(device),
-            at_UM=at_SM[first_U].to(device),
-            source_N=(distinct_S[segment_N] * at_SM.shape[1] + rank_N).to(device),
-            row_N=row_N.to(device),
-            column_N=column_N.to(device),
-            targets_N=tokens_BT[row_N, column_N].to(device),
-            temperature_N=_temperatures(batch, row_N, column_N, device),
-        )
-
-
-def _temperatures(
-    batch: TrainBatch, row_N: torch.Tensor, column_N: torch.Tensor, device: torch.device
-) -> torch.Tensor | None:
-    if batch.temperature == 1:
-        return None
-    sampled_N = batch.loss_mask_BT.cpu()[row_N, column_N]
-    return torch.where(sampled_N, batch.temperature, 1.0).to(device)
-
-
-def _distinct(rows_SK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the index of each distinct row's first occurrence, in order, and which of them every row equals."""
-    number: dict[bytes, int] = {}
-    first_U: list[int] = []
-    distinct_S = []
-    for s, row in enumerate(rows_SK.numpy()):
-        u = number.setdefault(row.tobytes(), len(number))
-        if u == len(first_U):
-            first_U.append(s)
-        distinct_S.append(u)
-    return torch.tensor(first_U), torch.tensor(distinct_S)
 
 
 def moved_to(batch: TrainBatch, device: torch.device) -> TrainBatch:

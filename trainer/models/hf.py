@@ -127,7 +127,7 @@ class HFNet:
         self._head = model.get_output_embeddings()
         self.vocabulary, self.width = map(int, self._head.weight.shape)
         self._check_head()
-        self._shares = self._can_share()
+        self.shares = self._can_share()
 
     @torch.no_grad()
     def _check_head(self) -> None:
@@ -147,7 +147,7 @@ class HFNet:
 
         What rows begin with in common is computed once where that saves.
         """
-        trees = trees_of(tokens_BT, at_BM, self.width) if self._shares and len(tokens_BT) > 1 else None
+        trees = trees_of(tokens_BT, at_BM, self.width) if self.shares and len(tokens_BT) > 1 else None
         if trees is not None:
             return self._hidden_of(trees)
         hidden_BTD = self._hidden(input_ids=tokens_BT, use_cache=False)

@@ -27,7 +27,7 @@ class Part:
     """How large one forward and backward pass of a learner is."""
 
     tokens: int
-    """Padding included."""
+    """Those that are computed, padding included; what rows begin with in common counts once where it is computed once."""
     trained: int
     """Those that train."""
 

@@ -22,6 +22,7 @@ __all__ = [
     "Net",
     "PolicyNet",
     "ScoresItself",
+    "SharesPrefixes",
     "copy_tensors",
     "copy_weights",
     "host_weights",
@@ -85,6 +86,14 @@ class ScoresItself(Net, Protocol):
         """Return log pi (`N`) of each target after place `source_N` of the flattened `at_UM`, and the final hidden states
         (`ND`) there; differentiable."""
         ...
+
+
+@runtime_checkable
+class SharesPrefixes(Net, Protocol):
+    """A network that may compute once what the rows of a pass begin with in common."""
+
+    shares: bool
+    """Whether it does."""
 
 
 @runtime_checkable

@@ -32,6 +32,7 @@ class Whole(Protocol):
     vocabulary: int
     width: int
     max_context: int
+    shares: bool
 
     def hidden_at(self, tokens_BT: torch.Tensor, at_BM: torch.Tensor) -> torch.Tensor: ...
 
@@ -112,6 +113,7 @@ class SpreadNet:
 
     def __init__(self, net: Whole, spread: Spread, device: torch.device) -> None:
         self.vocabulary, self.width, self.max_context = net.vocabulary, net.width, net.max_context
+        self.shares = net.shares
         self.spread = spread
         self._adapters: Adapters | None = getattr(net, "adapters", None)
         self._device = device

@@ -21,8 +21,8 @@ import torch
 
 from trainer.algo.terms.monitors import Watched
 from trainer.data.batch import TrainBatch
-from trainer.data.build import microbatches
 from trainer.errors import Lost
+from trainer.learners.passes import Pass, passes_of
 from trainer.learners.ranks.process import BuildRank, serve
 from trainer.learners.ranks.train import OTHERS_REFUSED
 from trainer.learners.torch_train import Told
@@ -62,6 +62,7 @@ class RankPool:
             self._processes.append(process)
         self._end = weakref.finalize(self, _end, self._processes, self._folder)
         self._answers("start")
+        self._shares: int = self._call("shared_width", [()] * ranks)[0]
 
     def close(self) -> None:
         """End the ranks."""
@@ -75,12 +76,11 @@ class RankPool:
         answers = self._call("learn_at", given)
         told = Told()
         for place, part in enumerate(parts):
-            trained = int((part.loss_mask_BT | (part.imitation_BT != 0)).sum())
-            self.largest = Part(part.tokens_BT.numel(), trained).beside(self.largest)
+            self.largest = Part(part.tokens, part.trained).beside(self.largest)
             learned = answers[place % len(given)][0][place // len(given)]
             told.add(learned.output)
             if watched is not None:
-                watched.saw(part, learned.logprobs_BT, learned.output)
+                watched.saw(part.batch, learned.logprobs_BT, learned.output)
         return {**told.means(), **answers[0][1], "lr": lr}
 
     def logprobs(self, batch: TrainBatch, weights: Weights | None = None) -> torch.Tensor:
@@ -112,21 +112,21 @@ class RankPool:
         """Write the model for `--model FOLDER`."""
         self._call("export", [(folder,)] * len(self._pipes))
 
-    def _parts(self, batch: TrainBatch) -> list[TrainBatch]:
-        share = -(-int(batch.segment_ids_BT.count_nonzero()) // len(self._pipes))
-        return microbatches(batch, min(self._optim.microbatch_tokens, max(share, 1)))
+    def _parts(self, batch: TrainBatch) -> list[Pass]:
+        most, ranks = self._optim.microbatch_tokens, len(self._pipes)
+        return passes_of(batch, most, shares=self._shares, ranks=ranks)
 
-    def _dealt(self, parts: Sequence[TrainBatch]) -> list[list[TrainBatch | None]]:
-        """Return each rank's parts, as many for each. Parts are sorted by length, so a round's are about as long."""
+    def _dealt(self, parts: Sequence[Pass]) -> list[list[TrainBatch | None]]:
+        """Return each rank's parts, as many for each; a round's are about as long."""
         ranks = len(self._pipes)
-        filled: list[TrainBatch | None] = [*parts, *[None] * (-len(parts) % ranks)]
+        filled: list[TrainBatch | None] = [*[part.batch for part in parts], *[None] * (-len(parts) % ranks)]
         return [filled[rank::ranks] for rank in range(ranks)]
 
     def _asked(self, what: str, batch: TrainBatch, *also: Any) -> torch.Tensor:
         result_BT = torch.zeros(batch.tokens_BT.shape)
         parts = self._parts(replace(batch, trajectory_index_B=torch.arange(len(result_BT))))
         answers = self._call(what, [(dealt, *also) for dealt in self._dealt(parts)])
-        for place, part in enumerate(parts):
+        for place, (part, *_) in enumerate(parts):
             values_BT = answers[place % len(answers)][place // len(answers)]
             result_BT[part.trajectory_index_B, : part.tokens_BT.shape[1]] = values_BT
         return result_BT.to(batch.tokens_BT.device)

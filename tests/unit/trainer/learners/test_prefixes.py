@@ -29,8 +29,8 @@ def both(model, batch):
     found = []
     for shares in (True, False):
         train = learner(model)
-        assert train.net._shares
-        train.net._shares = shares
+        assert train.net.shares
+        train.net.shares = shares
         found.append((gradients(train, batch), train.logprobs(batch)))
     return found
 
@@ -55,7 +55,7 @@ def test_a_step_with_trees_moves_the_weights_as_one_without():
     weights = []
     for shares in (True, False):
         train = learner(llama(context=128))
-        train.net._shares = shares
+        train.net.shares = shares
         train.step(batch, weighted_likelihood, lr=1e-3)
         weights.append({name: value.copy() for name, value in train.weights().items()})
     assert max(float(np.abs(weights[0][name] - weights[1][name]).max()) for name in weights[0]) < 1e-5
@@ -114,9 +114,9 @@ def test_several_trees_give_the_values_of_rows_apart():
 
 def test_models_whose_attention_a_mask_does_not_say_keep_their_rows_apart():
     sliding = llama(kind="Mistral", sliding_window=4)
-    assert not HFNet(sliding, max_context=64)._shares
+    assert not HFNet(sliding, max_context=64).shares
     eager = llama(attn_implementation="eager")
-    assert not HFNet(eager, max_context=64)._shares
+    assert not HFNet(eager, max_context=64).shares
 
 
 @given(st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=12), min_size=1, max_size=6), st.randoms())
