@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import getpass
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from agent_runtime.types import PrefixTurn, Trajectory
+from agent_runtime.types import Trajectory
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 __all__ = ["redacted", "redacted_rollout"]
 
@@ -45,40 +49,46 @@ def redacted(text: str) -> str:
 
 
 def redacted_rollout(trajectory: Trajectory) -> tuple[Trajectory, bool]:
-    """Return a rollout without secrets in its texts, and whether there was one."""
-    found = _texts(trajectory, redacted)
-    changed = any(getattr(found, name) != getattr(trajectory, name) for name in _TEXTS)
+    """Return a rollout without secrets in its texts, and whether there was one. Every text of the record counts."""
+    cleaned = {name: _cleaned(getattr(trajectory, name)) for name in _names(trajectory)}
+    changed = {name for name, (_, was_found) in cleaned.items() if was_found}
+    found = replace(trajectory, **{name: cleaned[name][0] for name in changed})
     if not changed:
         return trajectory, False
+    if changed <= _NOT_SHOWN:
+        return found, True
     turns = tuple(
         replace(
             turn,
             context_ids=np.zeros_like(turn.context_ids),
             completion_ids=np.zeros_like(turn.completion_ids),
         )
-        for turn in trajectory.turns
+        for turn in found.turns
     )
     return replace(found, turns=turns), True
 
 
-_TEXTS = ("params_json", "first_observation", "actions", "observations", "failure", "start", "reward_source")
+_NOT_SHOWN = frozenset(("artifacts", "failure", "grader_output", "hosting", "reward_source"))
+"""What a model never saw, so that no token spells it."""
 
 
-def _texts(trajectory: Trajectory, clean: Callable[[str], str]) -> Trajectory:
-    start, failure, source = trajectory.start, trajectory.failure, trajectory.reward_source
-    prefix = tuple(
-        PrefixTurn(clean(turn.action), clean(turn.observation), tuple(map(clean, turn.memory)))
-        for turn in start.prefix
-    )
-    return replace(
-        trajectory,
-        params_json=clean(trajectory.params_json),
-        first_observation=clean(trajectory.first_observation),
-        actions=tuple(map(clean, trajectory.actions)),
-        observations=tuple(map(clean, trajectory.observations)),
-        start=replace(
-            start, first_observation=clean(start.first_observation), prefix=prefix, hint=clean(start.hint)
-        ),
-        failure=None if failure is None else replace(failure, message=clean(failure.message)),
-        reward_source=None if source is None else replace(source, raw=clean(source.raw)),
-    )
+def _names(value: DataclassInstance) -> list[str]:
+    return [field.name for field in fields(value) if field.init]
+
+
+def _cleaned(value: Any) -> tuple[Any, bool]:
+    """Return a value of a record with each text in it cleaned, and whether that changed one."""
+    if isinstance(value, str) and not isinstance(value, Enum):
+        text = redacted(value)
+        return text, text != value
+    if isinstance(value, tuple):
+        parts = [_cleaned(part) for part in value]
+        if not any(was_found for _, was_found in parts):
+            return value, False
+        told = [part for part, _ in parts]
+        return (type(value)(*told) if hasattr(value, "_fields") else tuple(told)), True
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = {name: _cleaned(getattr(value, name)) for name in _names(value)}
+        changes = {name: told for name, (told, was_found) in inner.items() if was_found}
+        return (replace(value, **changes), True) if changes else (value, False)
+    return value, False

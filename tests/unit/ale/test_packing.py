@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import shutil
 import tarfile
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,6 +93,35 @@ def test_a_rollout_with_a_secret_loses_its_tokens_too() -> None:
     assert not any(np.any(turn.completion_ids) for turn in clean.turns)
     assert [len(t.completion_ids) for t in clean.turns] == [len(t.completion_ids) for t in told.turns]
     assert KEY.encode() not in encode(clean)
+
+
+def planted(value: Any) -> Any:
+    """Return a record in which every text has a secret at its end."""
+    if isinstance(value, str) and not isinstance(value, Enum):
+        return f"{value} {KEY}"
+    if isinstance(value, tuple):
+        told = [planted(each) for each in value]
+        return type(value)(*told) if hasattr(value, "_fields") else tuple(told)
+    if is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in fields(value) if field.init]
+        return replace(value, **{name: planted(getattr(value, name)) for name in names})
+    return value
+
+
+def test_no_text_of_a_record_is_left_out() -> None:
+    told = planted(next(iter(read_segment(KEPT / "every_field.traj"))))
+    assert repr(told).count(KEY) > 20, "the kept record has a text in every field"
+    clean, changed = redacted_rollout(told)
+    assert changed
+    assert KEY not in repr(clean)
+    assert clean.grader_output.endswith(MARK)
+
+
+def test_tokens_stay_where_no_model_saw_the_secret() -> None:
+    plain = next(iter(read_segment(KEPT / "every_field.traj")))
+    clean, changed = redacted_rollout(replace(plain, grader_output=f"expected {KEY}"))
+    assert (clean.grader_output, changed) == (f"expected {MARK}", True)
+    assert any(np.any(turn.completion_ids) for turn in clean.turns)
 
 
 def test_a_packed_run_comes_back(run: Path, tmp_path: Path) -> None:
