@@ -29,7 +29,7 @@ from rock_env.telemetry.shown import visible
 from trainer.live.door import ask
 from trainer.live.status import lines
 
-__all__ = ["application"]
+__all__ = ["FILES", "about", "application"]
 
 LOOKS_S = 0.3
 """Between two looks at a run's folders, while a page watches it."""
@@ -37,7 +37,7 @@ SIGN_OF_LIFE_S = 15.0
 MOST_WATCHERS = 64
 ACCOUNT_S = 600.0
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_FILES = {
+FILES = {
     file.name: file.read_bytes()
     for file in (resources.files("ale.console") / "page").iterdir()
     if file.name.endswith(tuple(_TYPES))
@@ -78,10 +78,10 @@ def _add_page(app: FastAPI) -> None:
 
 
 def _file(name: str) -> Response:
-    if name not in _FILES:
+    if name not in FILES:
         raise HTTPException(404)
     kind = _TYPES[f".{name.rpartition('.')[2]}"]
-    return Response(_FILES[name], media_type=f"{kind}; charset=utf-8")
+    return Response(FILES[name], media_type=f"{kind}; charset=utf-8")
 
 
 def _run(catalog: Catalog, place: int) -> WatchedRun:

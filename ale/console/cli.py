@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ import typer
 from agent_runtime.gateway.http_server import Limits, serving
 from ale import completion
 from ale.console.app import application
+from ale.console.bundle import write_bundle
 from ale.console.catalog import Catalog
 from ale.console.guard import Door, is_loopback
 from ale.errors import RecordError
@@ -35,11 +37,40 @@ def console(
         str, typer.Option(help="Address to listen on; any but this machine's own wants a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any free one.")] = 8399,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.html", help="Serve nothing: write one run as a file that opens without a server."
+        ),
+    ] = None,
+    rollouts: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID|KEY=VALUE",
+            help="Which rollouts the file holds: ids, task=train/7*, step=40, outcome=unsolved.",
+        ),
+    ] = None,
     token: Annotated[
         bool, typer.Option("--token", help="Want a token on this machine, too, where others have accounts.")
     ] = False,
 ) -> None:
-    """Look at runs, rollouts and tokens on a page of this machine. It only reads."""
+    """Look at runs, rollouts and tokens on a page of this machine, or write them as one file. It only reads."""
+    if bundle:
+        if not places or len(places) != 1:
+            raise RecordError(
+                f"--bundle writes one run: got {len(places or ())}, expected its name or folder."
+            )
+        held, secrets_in = write_bundle(places[0], bundle, rollouts or ())
+        stdout().print(f"{held} rollouts of {places[0]} in {bundle}, which a browser opens by itself")
+        if secrets_in:
+            stdout().print(
+                f"{secrets_in} of them held what looks like a secret: it and their token ids were taken out"
+            )
+        return
+    if rollouts:
+        raise RecordError(
+            "--rollouts chooses what --bundle writes: got no --bundle, expected --bundle FILE.html."
+        )
     key = secrets.token_urlsafe(24) if token or not is_loopback(host) else ""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:

@@ -108,7 +108,16 @@ def grid(rows: Rows) -> dict[str, Any]:
     return found
 
 
-def one(rows: Rows, at: int, folder: Path, *, start: int, limit: int, whole: int | None) -> dict[str, Any]:
+def one(
+    rows: Rows,
+    at: int,
+    folder: Path,
+    *,
+    start: int,
+    limit: int,
+    whole: int | None,
+    most_text: int = MOST_TEXT,
+) -> dict[str, Any]:
     """Return the pieces `start` to `start + limit` of a rollout, and what stands around it in its run.
 
     A long text is cut, and says how many characters it has; `whole` is the number of a piece to get uncut. Raise as
@@ -120,12 +129,12 @@ def one(rows: Rows, at: int, folder: Path, *, start: int, limit: int, whole: int
     shown = []
     for number, part in enumerate(told[start : start + limit], start=start):
         text = visible(part.text)
-        cut = len(text) > MOST_TEXT and number != whole
+        cut = len(text) > most_text and number != whole
         shown.append(
             {
                 "kind": part.kind,
                 "turn": part.turn,
-                "text": text[:MOST_TEXT] if cut else text,
+                "text": text[:most_text] if cut else text,
                 "chars": len(text),
             }
         )

@@ -1,6 +1,7 @@
 // One run: its curves, the list of its rollouts, the grid of tasks by steps. Follows the run while it goes on.
 
 import { ask, button, duration, el, link, note, number, replaceParameters } from "./dom.js";
+import { KEPT } from "./kept.js";
 import { chart } from "./chart.js";
 import { rolloutList } from "./list.js";
 import { taskGrid } from "./grid.js";
@@ -87,6 +88,7 @@ function drawHead(head, run) {
 
 // Calls back when the run's folder has changed, at once after it and not more often than the page can draw.
 function follow(place, changed) {
+  if (KEPT) return () => {};
   const events = new EventSource(`/api/runs/${place}/events`);
   let waits = false, first = true;
   events.onmessage = () => {
