@@ -1,13 +1,15 @@
 """What a step of training takes on a processor, beside TRL's GRPOTrainer and beside plain torch with `generate`.
 
-`python -m benchmarks.train_step [--quick] [--part steps|checkpoints]`. A step samples answers to prompts, gives them to an
-update of GRPO, and takes the new weights to what samples. All three have the same random model of 0.16 or 3.4 million
-parameters, the same prompts, as many tokens (no answer ends early), float32, AdamW and one thread, and take their steps in
-turns in one process. Without `trl` its ratios are null, and the line before the last says why. The last line is one JSON
-object:
+`python -m benchmarks.train_step [--quick] [--part steps|checkpoints|smollm2]`. A step samples answers to prompts, gives
+them to an update of GRPO, and takes the new weights to what samples. All three have the same random model of 0.16 or
+3.4 million parameters, the same prompts, as many tokens (no answer ends early), float32, AdamW and one thread, and take
+their steps in turns in one process. Without `trl` its ratios are null, and the line before the last says why. The last
+line is one JSON object:
 
 - `over_plain_0_16m`, `over_plain_3_4m`: ALE's step over plain torch's, a ratio of medians (goals: .75 and .90);
 - `over_trl_0_16m`, `over_trl_3_4m`: ALE's step over TRL's (goals: .55 and .85);
+- `over_plain_smollm2`, `over_trl_smollm2` (only with `--part smollm2`): the same of SmolLM2-135M-Instruct, all of whose
+  weights train, three rounds (goal over TRL: .80);
 - `checkpoint_share`: by how much of its time a step of 3.4 million parameters takes longer because a checkpoint, with its
   moments, is written beside it (goal: .03); `checkpoint_share_waited`: because one is waited for before it, as it was once.
   Three kinds of step by turns, a ratio of medians; `checkpoint_cpu_share`, `checkpoint_cpu_share_waited`: the same of the
@@ -20,7 +22,7 @@ import logging
 import os
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -46,6 +48,7 @@ from trainer.algo.terms.monitors import Monitors
 from trainer.data.batch import Counts, TrainBatch
 from trainer.files.finishing import Finishing
 from trainer.models.hf import ENGINE, HFOptions
+from trainer.models.named import check_fetched, named_models
 from trainer.protocols.engines import OptimOptions
 from trainer.run_state import RunState
 from trainer.samplers.hf.continuous import Bounds, ContinuousBatch
@@ -72,6 +75,18 @@ class Size:
 
 SIZES = {"0_16m": Size(64, 256, 2, 4), "3_4m": Size(256, 800, 4, 8)}
 ON_GPU = {"0_3b": Size(1_024, 3_072, 24, 16)}
+
+
+def words_of(folder: str) -> list[str]:
+    """Return prompts that have `PROMPT_TOKENS` tokens each for the model of a folder."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    found = []
+    for words in WORDS:
+        told = words if len(tokenizer(words).input_ids) == PROMPT_TOKENS else words.rstrip(".")
+        while len(tokenizer(told).input_ids) < PROMPT_TOKENS:
+            told += " door"
+        found.append(told)
+    return found
 
 
 def written(folder: Path, size: Size) -> str:
@@ -103,6 +118,12 @@ def written(folder: Path, size: Size) -> str:
     return str(folder)
 
 
+def fetched(name: str) -> str:
+    """Return the folder of a named model. Raise `ConfigError` if it was not fetched (`ale model get NAME`)."""
+    check_fetched(name)
+    return str(named_models()[name].folder)
+
+
 def model_of(folder: str, device: str) -> Any:
     model: Any = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     return model.to(device)
@@ -131,7 +152,7 @@ class Ours:
         self._sampler = ContinuousBatch(ragged, end_id=-1, bounds=Bounds())  # no answer ends early
         self._sampler.load(self.train.weights(), 0)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        self._prompts = [np.array(tokenizer(words).input_ids, np.int32) for words in WORDS]
+        self._prompts = [np.array(tokenizer(words).input_ids, np.int32) for words in words_of(folder)]
         self._loss = GRPO.build(GRPOOptions.model_validate({})).loss
         self._steps = 0
         self.update_cpu_s = 0.0
@@ -195,7 +216,7 @@ class Plain:
         self._model.generation_config.pad_token_id = 256
         self._optimizer = torch.optim.AdamW(self._model.parameters(), lr=LR, fused=True)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        ids = torch.tensor(tokenizer(WORDS).input_ids)
+        ids = torch.tensor(tokenizer(words_of(folder)).input_ids)
         self._prompts = ids.repeat_interleave(ANSWERS, 0).to(device)
 
     def step(self) -> None:
@@ -267,7 +288,7 @@ def rounds_with_trl(
         processing_class=transformers.AutoTokenizer.from_pretrained(folder),
         reward_funcs=lambda completion_ids, **_: [reward_of(ids) for ids in completion_ids],
         args=config,
-        train_dataset=Dataset.from_dict({"prompt": WORDS}),
+        train_dataset=Dataset.from_dict({"prompt": words_of(folder)}),
         callbacks=[InTurns()],
     )
     trainer.remove_callback(transformers.PrinterCallback)
@@ -278,7 +299,8 @@ def rounds_with_trl(
 def measured(size: str, rounds: int, why: str, *, device: str = "cpu") -> dict[str, float | None]:
     """Return the two ratios of a size."""
     with tempfile.TemporaryDirectory() as place:
-        folder = written(Path(place) / "model", (SIZES | ON_GPU)[size])
+        known = SIZES | ON_GPU
+        folder = written(Path(place) / "model", known[size]) if size in known else fetched(size)
         steps = {"ours": Ours(folder, device).step, "plain": Plain(folder, device).step}
         for step in steps.values():  # what the first step alone does
             step()
@@ -365,7 +387,7 @@ def checkpoints(rounds: int) -> dict[str, float | None]:
 
 def main() -> None:
     parser = parser_of(__doc__, quick="5 rounds instead of 25")
-    parser.add_argument("--part", choices=["steps", "checkpoints"])
+    parser.add_argument("--part", choices=["steps", "checkpoints", "smollm2"])
     options = parser.parse_args()
     rounds = 5 if options.quick else 25
     torch.set_num_threads(1)
@@ -373,8 +395,12 @@ def main() -> None:
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     logging.disable(logging.WARNING)
-    found: dict[str, float | None] = {} if options.part == "checkpoints" else compared(rounds)
-    if options.part != "steps":
+    found: dict[str, float | None] = {}
+    if options.part == "smollm2":
+        found = compared(["smollm2"], 3)
+    if options.part in (None, "steps"):
+        found |= compared(list(SIZES), rounds)
+    if options.part in (None, "checkpoints"):
         found |= checkpoints(rounds)
     finish(dict(sorted(found.items())))
 
@@ -385,11 +411,11 @@ def missing_trl() -> str:
     return f"no comparison with TRL: {missing} not installed here (pip install trl)" if missing else ""
 
 
-def compared(rounds: int) -> dict[str, float | None]:
-    """Return the ratios of all sizes."""
+def compared(sizes: Sequence[str], rounds: int) -> dict[str, float | None]:
+    """Return the ratios of these sizes."""
     why = missing_trl()
     found: dict[str, float | None] = {}
-    for size in SIZES:
+    for size in sizes:
         found |= measured(size, rounds, why)
     if why:
         print(why)
