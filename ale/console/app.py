@@ -313,4 +313,5 @@ def _numbers(turn: Mapping[str, Any]) -> dict[str, Any]:
     lists = {
         name: [_finite(each) for each in turn[name]] for name in ("sampled_logprobs", "learner_logprobs")
     }
-    return {**turn, "advantage": _finite(turn["advantage"]), **lists}
+    texts = [visible(each) for each in turn["texts"]]
+    return {**turn, "advantage": _finite(turn["advantage"]), **lists, "texts": texts}

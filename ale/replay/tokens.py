@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from agent_runtime.types import PolicyVersion, Trajectory
+from agent_runtime.policy import ChatTemplate
+from agent_runtime.types import PolicyVersion, Trajectory, Turn
 from ale.errors import RecordError
 from ale.replay.records import find
 from ale.replay.retraining import StepAgain, prepare_again
@@ -52,6 +53,8 @@ class TurnAccount:
     sampled_logprobs: tuple[float, ...]
     learner_logprobs: tuple[float, ...]
     """Under the weights that the step began with; empty where the turn is in no row of the batch."""
+    texts: tuple[str, ...] = ()
+    """Of each token, as JSON has them: "" of one that has none, such as the end of an answer."""
 
     @property
     def gap(self) -> float:
@@ -73,10 +76,17 @@ def tokens_command(where: str, identity: str | None, *, as_json: bool) -> None:
     step = prepare_again(folder, learned_in(folder, rollout))
     found = [account for account in accounts(step) if account.trajectory == rollout.id]
     if as_json:
-        sys.stdout.write(f"{json.dumps([asdict(account) for account in found])}\n")
+        template = step.learner.template
+        told = [asdict(replace(each, texts=_texts(template, rollout.turns[each.turn]))) for each in found]
+        sys.stdout.write(f"{json.dumps(told)}\n")
         return
     for line in _lines(rollout, step, found):
         stdout().print(line)
+
+
+def _texts(template: ChatTemplate, turn: Turn) -> tuple[str, ...]:
+    ids = turn.completion_ids
+    return tuple(template.decode(ids[at : at + 1]) for at in range(len(ids)))
 
 
 def learned_in(folder: Path, rollout: Trajectory) -> int:

@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from agent_runtime.agents.conversation import prompt_after
-from agent_runtime.policy import Thought, thought_of
+from agent_runtime.policy import ChatTemplate, Thought, thought_of
 from agent_runtime.store import decode
 from agent_runtime.types import Trajectory
 from rock_env.plugins import NO_OWN, Own, env_params, give, load, load_env
@@ -96,6 +96,11 @@ class Learner:
         self._precisions: dict[str, torch.dtype] | None = None
         self._sent: Digests = {}
         self._is_compared = False
+
+    @property
+    def template(self) -> ChatTemplate:
+        """Return how its model writes conversations as tokens."""
+        return self._template
 
     def ready(self, own: Own = NO_OWN, told_as: str = "") -> None:
         """Build the engine and the algorithm, among `own` plugins too. First of all calls."""

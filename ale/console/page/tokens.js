@@ -30,7 +30,7 @@ export function heat(turn, mode, account, scale) {
   return el("div", { class: "tokens" }, turn.ids.map((id, at) => {
     const facts = [`token ${at}: id ${id}`, `log-probability ${number(turn.logprobs[at])}`, `version ${versions[at]}`];
     if (own) facts.push(own.fates[at], `advantage ${number(own.advantage)}`, `gap ${number(apart[at] ?? null)}`);
-    const cell = el("span", { class: "token", title: facts.join("\n") }, String(id));
+    const cell = el("span", { class: "token", title: facts.join("\n") }, own?.texts[at] || String(id));
     const [colour, strength] = paint(mode, { logprob: turn.logprobs[at], version: versions[at], advantage: own?.advantage, gap: apart[at], fate: own?.fates[at] }, scale);
     if (colour) cell.style.background = `color-mix(in srgb, var(${colour}) ${Math.round(strength * 85)}%, transparent)`;
     return cell;

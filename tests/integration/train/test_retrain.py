@@ -158,6 +158,7 @@ def test_the_tokens_command_explains_a_rollout(run: Path) -> None:
     turns = json.loads(printed.output)
     assert [turn["turn"] for turn in turns] == [turn.index for turn in rollout.turns]
     assert sum(len(turn["fates"]) for turn in turns) == rollout.sampled_tokens
+    assert ["".join(turn["texts"]) for turn in turns] == list(rollout.actions)
     expert = next(iter(read_segment(segment_path(run, "expert"))))
     refused = CliRunner().invoke(app, ["replay", "tokens", str(run), expert.id])
     assert refused.exit_code != 0
