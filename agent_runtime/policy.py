@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
@@ -23,7 +23,6 @@ from agent_runtime.types import (
     Trajectory,
     TurnLabel,
     VersionTokens,
-    merged_spans,
     version_spans,
 )
 from rock_env.errors import InvalidArgument
@@ -39,6 +38,8 @@ __all__ = [
     "check_completion",
     "completion_fault",
     "first_stop",
+    "held_spans",
+    "merged_spans",
     "thought_of",
     "thought_tokens",
     "turn_seed",
@@ -104,10 +105,22 @@ class Completion:
             ids=np.concatenate((self.ids, rest.ids)),
             logprobs=np.concatenate((self.logprobs, rest.logprobs)),
             finish_reason=rest.finish_reason,
-            policy_version=merged_spans([span for span in spans if span.tokens] or spans),
+            policy_version=merged_spans(held_spans(spans)),
             stopped_by=rest.stopped_by,
             entropy=(self.entropy * of + rest.entropy * more) / max(of + more, 1),
         )
+
+
+def held_spans(spans: Sequence[VersionTokens]) -> Sequence[VersionTokens]:
+    """Return the spans that have a token; the first where none has."""
+    return [span for span in spans if span.tokens] or spans[:1]
+
+
+def merged_spans(spans: Sequence[VersionTokens]) -> PolicyVersion:
+    """Return what sampled all of it: the one version, or the spans, neighbours of one version as one."""
+    by_version = groupby(spans, key=lambda span: span.version)
+    found = [VersionTokens(version, sum(span.tokens for span in run)) for version, run in by_version]
+    return found[0].version if len(found) == 1 else tuple(found)
 
 
 def first_stop(text: str, stop: Sequence[str]) -> tuple[int, str]:

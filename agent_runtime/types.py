@@ -11,10 +11,10 @@ sampled token belongs to exactly one turn of exactly one trajectory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import accumulate, groupby
+from itertools import accumulate
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -44,7 +44,6 @@ __all__ = [
     "TurnFault",
     "TurnLabel",
     "VersionTokens",
-    "merged_spans",
     "oldest_version",
     "version_spans",
 ]
@@ -72,13 +71,6 @@ order. -1 for an expert's, which nobody sampled."""
 def version_spans(given: PolicyVersion, tokens: int) -> tuple[VersionTokens, ...]:
     """Return the spans of a completion of so many tokens, one where one version sampled all of it."""
     return given if isinstance(given, tuple) else (VersionTokens(given, tokens),)
-
-
-def merged_spans(spans: Sequence[VersionTokens]) -> PolicyVersion:
-    """Return what sampled all of it: the one version, or the spans, neighbours of one version as one."""
-    by_version = groupby(spans, key=lambda span: span.version)
-    found = [VersionTokens(version, sum(span.tokens for span in run)) for version, run in by_version]
-    return found[0].version if len(found) == 1 else tuple(found)
 
 
 def oldest_version(given: PolicyVersion) -> int:

@@ -8,8 +8,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from agent_runtime.policy import Thought, thought_tokens
-from agent_runtime.types import Trajectory, Turn, VersionTokens, merged_spans
+from agent_runtime.policy import Thought, held_spans, merged_spans, thought_tokens
+from agent_runtime.types import Trajectory, Turn, VersionTokens
 
 __all__ = ["without_thoughts"]
 
@@ -45,5 +45,5 @@ def _after(turn: Turn, tokens: int) -> Turn:
         context_ids=np.concatenate((turn.context_ids, turn.completion_ids[:tokens])),
         completion_ids=turn.completion_ids[tokens:],
         logprobs=turn.logprobs[tokens:],
-        policy_version=merged_spans(left),
+        policy_version=merged_spans(held_spans(left)),
     )

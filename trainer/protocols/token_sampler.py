@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from agent_runtime.policy import Completion, PolicyError, SampleRequest
-from agent_runtime.types import FloatArray, IntArray, PolicyVersion, VersionTokens, merged_spans
+from agent_runtime.policy import Completion, PolicyError, SampleRequest, merged_spans
+from agent_runtime.types import FloatArray, IntArray, PolicyVersion, VersionTokens
 
 __all__ = ["PROTOCOL", "Aborted", "Sampled", "TokenSampler", "VersionSpan", "check_request"]
 
