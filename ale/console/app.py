@@ -6,16 +6,18 @@ A run is a number, the place in the list that the server made, and a rollout an 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import os
+import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from importlib import resources
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Path, Query
+from fastapi import FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from ale.console import rollouts
@@ -36,6 +38,8 @@ LOOKS_S = 0.3
 SIGN_OF_LIFE_S = 15.0
 MOST_WATCHERS = 64
 ACCOUNT_S = 600.0
+MOST_ACCOUNT = 256 << 20
+_Account = tuple[list[Any] | None, str]
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 FILES = {
     file.name: file.read_bytes()
@@ -138,6 +142,8 @@ def _add_runs(app: FastAPI, catalog: Catalog) -> None:
 
 async def _events(run: WatchedRun, watchers: asyncio.Semaphore) -> AsyncIterator[str]:
     """Yield an event now and whenever the run's folder has changed; a comment when nothing was said for long."""
+    if watchers.locked():  # those who asked at the same time
+        return
     async with watchers:
         seen: tuple[object, ...] | None = None
         said_s = time.monotonic()
@@ -269,20 +275,37 @@ def _add_account(app: FastAPI, catalog: Catalog) -> None:
     busy = asyncio.Lock()
 
     @app.post("/api/runs/{place}/account")
-    async def account(place: Place, id: Id) -> Any:
+    async def account(request: Request, place: Place, id: Id) -> Any:
         """Have `ale replay tokens` compute what became of a rollout's tokens: one at a time, in a process of its own."""
         run = _run(catalog, place)
         rows, at = await asyncio.to_thread(_found, run, id)
         if busy.locked():
             raise HTTPException(429, "another step is being computed again: ask once it is done")
         async with busy:
-            said, why = await _tokens(str(run.folder), rows.all[at][1].id)
+            said, why = await _while_asked(request, _tokens(str(run.folder), rows.all[at][1].id))
         if said is None:
             raise HTTPException(409, visible(why))
         return _Json(said)
 
 
-async def _tokens(folder: str, identity: str) -> tuple[list[Any] | None, str]:
+async def _while_asked(request: Request, work: Coroutine[Any, Any, _Account]) -> _Account:
+    """Return what the work returns; end it once nobody waits for it."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    done, leaves = asyncio.ensure_future(work), asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait({done, leaves}, return_when=asyncio.FIRST_COMPLETED)
+        return done.result() if done.done() else (None, "nobody waits for it")
+    finally:
+        done.cancel()
+        leaves.cancel()
+        await asyncio.gather(done, leaves, return_exceptions=True)
+
+
+async def _tokens(folder: str, identity: str) -> _Account:
     """Return what the command prints, or why it printed nothing."""
     words = ("-m", "ale", "replay", "tokens", "--json", "--", folder, identity)
     pipe = asyncio.subprocess.PIPE
@@ -293,19 +316,35 @@ async def _tokens(folder: str, identity: str) -> tuple[list[Any] | None, str]:
         stdout=pipe,
         stderr=pipe,
         env=dict(os.environ),
+        start_new_session=True,
     )
+    assert child.stdout is not None
+    assert child.stderr is not None
     try:
         async with asyncio.timeout(ACCOUNT_S):
-            out, errors = await child.communicate()
+            out, errors = await asyncio.gather(_read(child.stdout), _read(child.stderr))
+            await child.wait()
     except TimeoutError:
         return None, f"`ale replay tokens` took longer than {ACCOUNT_S:g} s: run it in a terminal."
     finally:
         if child.returncode is None:
-            child.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)  # and what it started
             await child.wait()
     if child.returncode:
         return None, errors.decode(errors="replace")[-2000:].strip()
-    return [_numbers(turn) for turn in json.loads(out)], ""
+    try:
+        return await asyncio.to_thread(lambda: [_numbers(turn) for turn in json.loads(out)]), ""
+    except (ValueError, KeyError, TypeError) as error:
+        return None, f"`ale replay tokens` printed no account: {error}. Run it in a terminal."
+
+
+async def _read(stream: asyncio.StreamReader) -> bytes:
+    """Return what a stream holds to its end, at most `MOST_ACCOUNT` bytes; more is read and left out."""
+    kept = bytearray()
+    while piece := await stream.read(1 << 16):
+        kept += piece[: MOST_ACCOUNT - len(kept)]
+    return bytes(kept)
 
 
 def _numbers(turn: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,8 +13,6 @@ import secrets
 import socket
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qsl
 
 from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -24,6 +22,7 @@ __all__ = ["COMPUTES", "Door", "is_loopback"]
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]{2,45})\]|(?P<name>[A-Za-z0-9.-]{1,255}))(?::[0-9]{1,5})?")
+_TOKEN = re.compile(rb"token=([A-Za-z0-9_-]{1,100})")
 COMPUTES = "/account"
 """How the one path ends that has something computed; it alone takes POST."""
 _HEADERS = {
@@ -105,18 +104,14 @@ class Door:
         """Return the answer to who shows no cookie: one for the right token, else a refusal."""
         if _same(_cookie(headers.get("cookie", ""), self._name(scope)), self.session):
             return None
-        given = dict(
-            parse_qsl(scope["query_string"].decode("latin-1"), max_num_fields=8)
-            if scope["path"] == "/"
-            else ()
-        )
-        if not _same(given.get("token", ""), self.token):
+        shown = _TOKEN.fullmatch(scope["query_string"]) if scope["path"] == "/" else None
+        if not _same(shown[1].decode() if shown else "", self.token):
             return _refused(
                 HTTPStatus.UNAUTHORIZED,
                 "open the whole address that `ale console` printed: it holds the token",
             )
         answer = RedirectResponse("/", HTTPStatus.SEE_OTHER)  # the address without the token
-        answer.set_cookie(self._name(scope), self.session, httponly=True, samesite="strict")
+        answer.set_cookie(self._name(scope), self.session, httponly=True, samesite="lax")
         return answer
 
     def _name(self, scope: Scope) -> str:
@@ -133,11 +128,9 @@ def _is_address(name: str) -> bool:
 
 
 def _cookie(text: str, name: str) -> str:
-    try:
-        found = SimpleCookie(text).get(name)
-    except CookieError:
-        return ""
-    return found.value if found else ""
+    """Return a cookie's value, "" where there is none, whatever other servers of this host have set."""
+    pairs = (each.strip().partition("=") for each in text.split(";"))
+    return next((value for key, _, value in pairs if key == name), "")
 
 
 def _same(given: str, expected: str) -> bool:

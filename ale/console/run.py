@@ -11,7 +11,7 @@ import math
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -35,6 +35,7 @@ UNREADABLE = (RecordError, RockError, StoreError, TrainerError, OSError)
 _PIECE = 4 << 20
 """Bytes of metrics that are read at a time, and the longest line."""
 _MOST_STEP = 1 << 62
+_MOST_KINDS = 64
 _MOST_NAMES = 2000
 """Of one kind: each is a column as long as the run."""
 _MOST_PROBLEMS = 20
@@ -104,10 +105,15 @@ class Metrics:
 
     def _forget(self) -> None:
         self.columns: dict[str, Columns] = {}
-        self.told: list[dict[str, Any]] = []
-        """Evaluations, and the newest record of each other kind: what `RunRecord` reads."""
+        self._evals: list[dict[str, Any]] = []
+        self._newest: dict[str, dict[str, Any]] = {}
         self._file, self._read, self._line = 0, 0, 1
         self.problem = ""
+
+    @property
+    def told(self) -> list[dict[str, Any]]:
+        """Return evaluations, and the newest record of each other kind: what `RunRecord` reads."""
+        return [*self._newest.values(), *self._evals]
 
     def refresh(self) -> None:
         """Read on. Raise what `UNREADABLE` lists."""
@@ -148,25 +154,41 @@ class Metrics:
             raise RecordError(
                 f"{self._path} line {self._line} has no step or kind of a run. Restore the file."
             )
-        self.columns.setdefault(record["kind"], Columns()).add(record)
         kind = record["kind"]
-        self.told = [*(each for each in self.told if kind == "eval" or each["kind"] != kind), record]
+        if kind not in self.columns and len(self.columns) >= _MOST_KINDS:
+            return
+        self.columns.setdefault(kind, Columns()).add(record)
+        if kind == "eval":
+            self._evals.append(record)
+        else:
+            self._newest[kind] = record
 
 
+@dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a run's rollouts in the order of `ale replay list`. A file is read when it comes and when it changes."""
+    """The rows of a run's rollouts in the order of `ale replay list`, as they were at one moment."""
+
+    all: Sequence[tuple[Path, Row]] = ()
+    problems: Sequence[str] = ()
+    left: int = 0
+    """Files that were still to be read."""
+
+    def find(self, identity: str) -> int | None:
+        """Return the place of the first rollout with this id, None where there is none."""
+        return next((at for at, (_, row) in enumerate(self.all) if row.id == identity), None)
+
+
+class _Files:
+    """The files of a run's rollouts. One is read when it comes and when it changes."""
 
     def __init__(self, where: Path) -> None:
         self._where = where
         self._files: dict[Path, tuple[tuple[int, int, int], list[Row], list[str]]] = {}
-        self.all: list[tuple[Path, Row]] = []
-        self.problems: list[str] = []
-        self.left = 0
-        """Files that are still to be read."""
+        self.rows = Rows()
 
-    def refresh(self, patience_s: float) -> None:
+    def refresh(self, patience_s: float) -> Rows:
         """Read what is new, for a while: `left` says how many files are to be read yet. Raise nothing."""
-        until_s, changed, self.left = monotonic() + patience_s, False, 0
+        until_s, changed, left = monotonic() + patience_s, False, 0
         try:
             paths = segments(str(self._where))
         except UNREADABLE:
@@ -178,19 +200,18 @@ class Rows:
             if (state := _state(path)) is None or (path in self._files and self._files[path][0] == state):
                 continue
             if monotonic() > until_s:
-                self.left += 1
+                left += 1
                 continue
             found, problems = _rows(path)
             self._files[path] = (state, found, problems)
             changed = True
         if changed:
             kept = [(path, self._files[path]) for path in paths if path in self._files]
-            self.all = [(path, row) for path, (_, rows, _) in kept for row in rows]
-            self.problems = [each for _, (_, _, problems) in kept for each in problems]
-
-    def find(self, identity: str) -> int | None:
-        """Return the place of the first rollout with this id, None where there is none."""
-        return next((at for at, (_, row) in enumerate(self.all) if row.id == identity), None)
+            told = [each for _, (_, _, problems) in kept for each in problems]
+            self.rows = Rows([(path, row) for path, (_, rows, _) in kept for row in rows], told, left)
+        else:
+            self.rows = replace(self.rows, left=left)
+        return self.rows
 
 
 def _state(path: Path) -> tuple[int, int, int] | None:
@@ -214,16 +235,15 @@ class WatchedRun:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._rows, self._metrics = Rows(folder), Metrics(folder)
-        self._lock = Lock()
+        self._files, self._metrics = _Files(folder), Metrics(folder)
+        self._files_lock, self._lock = Lock(), Lock()
         self._settings: tuple[object, Mapping[str, Any]] = (None, {})
         """What `config.toml` held, and the state of the file then."""
 
     def rows(self, patience_s: float = 0.4) -> Rows:
         """Return the rows as they are now."""
-        with self._lock:
-            self._rows.refresh(patience_s)
-            return self._rows
+        with self._files_lock:
+            return self._files.refresh(patience_s)
 
     def metrics(self, names: Sequence[str], points: int) -> dict[str, Any]:
         """Return the columns of these names by kind, the names that there are, and what is wrong with the file."""
@@ -256,7 +276,7 @@ class WatchedRun:
                 problem = problem or str(error)
             if not self.folder.is_dir():
                 problem = f"{self.folder} is gone"
-            return RunRecord(self.folder, settings, list(self._metrics.told)), problem
+            return RunRecord(self.folder, settings, self._metrics.told), problem
 
     def _refreshed(self) -> str:
         try:
@@ -272,5 +292,5 @@ class WatchedRun:
 
     def _newest(self) -> Iterator[Path]:
         """Yield the file of rollouts that may be growing, of a run of an earlier version."""
-        if self._rows.all:
-            yield self._rows.all[-1][0]
+        if known := self._files.rows.all:
+            yield known[-1][0]

@@ -24,6 +24,10 @@ __all__ = ["Pass", "passes_of"]
 Ints = NDArray[np.int64]
 
 
+_MOST_CELLS = 1 << 21
+"""Rows by the longest: a loss holds some numbers of each cell, however few of them are computed."""
+
+
 class Pass(NamedTuple):
     """One forward and backward pass of a learner."""
 
@@ -64,7 +68,9 @@ def _neighbours(bundles: list[Ints], rows: _Rows, most: int) -> list[Ints]:
         left = ordered[start:]
 
         def tokens(count: int, left: list[Ints] = left) -> int:
-            return rows.layout(np.concatenate(left[:count])).tokens
+            taken = np.concatenate(left[:count])
+            cells = len(taken) * int(rows.length_B[taken].max())
+            return rows.layout(taken).tokens if cells <= _MOST_CELLS or count == 1 else most + 1
 
         most_tried = 2
         while most_tried <= len(left) and tokens(most_tried) <= most:
@@ -83,6 +89,8 @@ class _Rows:
     tokens: Ints | None
     """Distinct sequences as `read_rows` returns them, in an order in which those that share a beginning are neighbours;
     None: nothing trains."""
+    length_B: Ints
+    """Of each row, whether anything of it is computed or not."""
     length_U: Ints
     sequences: list[Ints]
     """Of each row."""
@@ -106,9 +114,9 @@ class _Rows:
     def of(batch: TrainBatch, shares: int) -> _Rows:
         rows = len(batch.tokens_BT)
         picked = Picked.of(batch, torch.device("cpu"))
-        nothing = np.zeros(0, np.int64)
+        nothing, length_B = np.zeros(0, np.int64), batch.segment_ids_BT.ne(0).sum(1).cpu().numpy()
         if picked is None:
-            return _Rows(None, nothing, [nothing] * rows, shares)
+            return _Rows(None, length_B, nothing, [nothing] * rows, shares)
         tokens, length_U = read_rows(picked.tokens_UT, picked.at_UM)
         order_U = order_of(tokens) if shares else np.arange(len(tokens))
         place_U = np.empty_like(order_U)
@@ -116,4 +124,4 @@ class _Rows:
         # Picked tokens lie row by row, and segment by segment in a row.
         row_N, sequence_N = picked.row_N.numpy(), place_U[picked.source_N.numpy() // picked.at_UM.shape[1]]
         cuts = np.searchsorted(row_N, np.arange(1, rows))
-        return _Rows(tokens[order_U], length_U[order_U], np.split(sequence_N, cuts), shares)
+        return _Rows(tokens[order_U], length_B, length_U[order_U], np.split(sequence_N, cuts), shares)

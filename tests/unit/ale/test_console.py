@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from console_run import client, named, plain, write_metrics, write_run
+from starlette.requests import Request
 
 from agent_runtime.store import segment_path, write_segment
+from ale.console import app as console_app
 from ale.console.app import _events
 from ale.console.catalog import Catalog
 from ale.console.run import Columns, WatchedRun, parting
@@ -227,7 +230,7 @@ def test_a_record_that_is_gone_is_an_answer(tmp_path: Path) -> None:
     watched = WatchedRun(run)
     assert len(watched.rows().all) == 1
     segment_path(run, "step", 1).unlink()
-    assert watched.rows().all == []
+    assert list(watched.rows().all) == []
     asks = client(run)
     assert asks.get("/api/runs/0/rollout", params={"id": "a"}).status_code == 404
 
@@ -247,6 +250,58 @@ def test_a_file_is_read_once_and_new_ones_are_added(tmp_path: Path, monkeypatch:
     assert watched.stamp() != before
     assert [row.id for _, row in watched.rows().all] == ["a", "b"]
     assert read == ["step-000001.rollouts", "step-000002.rollouts"]
+
+
+def test_an_answer_s_rows_stay_what_they_were(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {2: named("b")})
+    watched = WatchedRun(run)
+    rows = watched.rows()
+    at = rows.find("b")
+    write_segment(segment_path(run, "step", 1), named("a"))
+    assert [row.id for _, row in watched.rows().all] == ["a", "b"]
+    assert at is not None
+    assert rows.all[at][1].id == "b"
+
+
+def test_kinds_without_end_are_kept_within_a_bound(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    lines = [{"step": 1, "kind": f"kind {number}", "x": 1.0} for number in range(500)]
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert len(WatchedRun(run).metrics((), 2)["names"]) <= 64
+
+
+async def test_an_account_ends_with_who_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = asyncio.Event()
+
+    async def endless() -> tuple[None, str]:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        return None, ""
+
+    async def leaves() -> dict[str, str]:
+        await asyncio.sleep(0)
+        return {"type": "http.disconnect"}
+
+    request = Request({"type": "http"}, leaves)
+    assert await console_app._while_asked(request, endless()) == (None, "nobody waits for it")
+    assert ended.is_set()
+
+
+async def test_what_is_no_account_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program, python = tmp_path / "program", sys.executable
+    for said, told in (
+        ("print('a plugin speaks'); print('[]')", "printed no account"),
+        ("print('[1]')", "printed no account"),
+        ("import sys; sys.exit('it failed')", "it failed"),
+    ):
+        program.write_text(f"#!{python}\n{said}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr("ale.console.app.sys.executable", str(program))
+        found, why = await console_app._tokens("run", "id")
+        assert found is None
+        assert told in why
 
 
 def test_many_files_are_read_over_several_answers(tmp_path: Path) -> None:

@@ -170,20 +170,29 @@ def state_ids(group: Sequence[Trajectory], size: int = 1) -> list[NDArray[np.int
     """Return which state each chunk of `size` turns begins at (0: of all): the same number where observations are the same.
 
     Observations are compared by their recorded hashes (GiGPO's anchor states, arXiv 2505.10978, section 4.2). A turn that
-    asks nothing of the environment leaves its state as it is; being asked for a summary is a state apart from acting in it.
+    asks nothing of the environment leaves its state as it is; being asked for a summary is a state apart from acting in it,
+    and so are thinking for as long as was allowed and answering after that.
     """
-    ids: dict[tuple[bytes, bool], int] = {}
+    ids: dict[tuple[bytes, TurnLabel | None], int] = {}
     states = []
     for t in group:
         seen = (observation_hash(t.first_observation), *(t.observation_hashes[turn] for turn in t.env_turns))
         chunk_K = chunk_of_turn(len(t.turns), size, t.internal_turns)
         before = t.env_steps_before
         keys = [
-            (seen[before[turn]], t.label(turn) is TurnLabel.SUMMARY)
+            (seen[before[turn]], _apart(t, turn))
             for turn in np.flatnonzero(np.diff(chunk_K, prepend=-1)).tolist()
         ]
         states.append(np.array([ids.setdefault(key, len(ids)) for key in keys], np.int64))
     return states
+
+
+def _apart(t: Trajectory, turn: int) -> TurnLabel | None:
+    """Return what a turn does where that is not acting by what it sees: SUMMARY, THOUGHT, MAIN after a thought."""
+    if (label := t.label(turn)) in (TurnLabel.SUMMARY, TurnLabel.THOUGHT):
+        return label
+    parent = t.turns[turn].parent
+    return TurnLabel.MAIN if parent is not None and t.label(parent) is TurnLabel.THOUGHT else None
 
 
 def state_advantages(
@@ -253,6 +262,11 @@ def credit_group(
 
 
 def faulty_turns(trajectory: Trajectory) -> dict[int, str]:
-    """Return the turns with a fault, as the token ledger wants to be told of those that are left out."""
-    turns = range(len(trajectory.turns))
-    return {turn: "faulty turn" for turn in turns if trajectory.is_faulty(turn)}
+    """Return the turns with a fault, as the token ledger wants to be told of those that are left out.
+
+    A thought that was cut off shares the fault of the answer that it led to.
+    """
+    faulty = [turn for turn in range(len(trajectory.turns)) if trajectory.is_faulty(turn)]
+    led = [trajectory.turns[turn].parent for turn in faulty]
+    thoughts = [turn for turn in led if turn is not None and trajectory.label(turn) is TurnLabel.THOUGHT]
+    return dict.fromkeys(sorted((*faulty, *thoughts)), "faulty turn")

@@ -13,9 +13,10 @@ from algo_reference import CONTEXT, batch_for, computed, differentiated, learner
 from family_reference import family_group
 from local_fleet import config_of, local_run
 
+from agent_runtime.types import TurnFault, TurnLabel
 from trainer.algo.base import credit_step
 from trainer.algo.terms.kl import KLOptions, kl_estimate, kl_per_token
-from trainer.algo.terms.returns import chunk_returns, state_advantages, state_ids
+from trainer.algo.terms.returns import chunk_returns, faulty_turns, state_advantages, state_ids
 from trainer.data.build import build_batch
 from trainer.metrics import read_summary
 
@@ -274,3 +275,18 @@ def test_states_are_told_apart_by_the_recorded_hashes():
     again = replace(one, observations=("x",) * 4)  # the hashes stay
     assert [ids.tolist() for ids in state_ids([one, again])] == [[0, 1, 2, 3], [0, 1, 2, 3]]
     assert state_ids([one], size=2)[0].tolist() == [0, 1]
+
+
+def test_a_thought_that_was_cut_and_its_answer_are_states_apart():
+    mu, _, _ = tables()
+    (one,) = (t for t in family_group(mu) if t.id == "long")
+    first, answer, *others = one.turns
+    cut = replace(
+        one,
+        turns=(first, replace(answer, parent=0), *others),
+        turn_labels=(TurnLabel.THOUGHT, *[TurnLabel.MAIN] * 3),
+        internal_turns=(0,),
+    )
+    assert state_ids([cut])[0].tolist() == [0, 1, 2, 3]
+    faulty = replace(cut, turn_faults=(TurnFault.NONE, TurnFault.ILLEGAL, TurnFault.NONE, TurnFault.NONE))
+    assert list(faulty_turns(faulty)) == [0, 1], "the thought led to the answer"

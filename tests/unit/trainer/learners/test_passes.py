@@ -63,6 +63,16 @@ def test_rows_with_nothing_in_common_are_cut_by_their_length():
     assert learned(batch, WIDTH, 700) == learned(batch, 0, 700) == [[1, 3, 5, 7], [0, 2], [4, 6]]
 
 
+def test_rows_of_which_nothing_is_computed_are_bounded_too(monkeypatch):
+    batch = walks(1, 40, prompt=60, answer=4)
+    batch.tokens_BT[:] = batch.tokens_BT[0].clone()
+    assert len(learned(batch, WIDTH, 700)) == 1
+    monkeypatch.setattr("trainer.learners.passes._MOST_CELLS", 64 * 10)
+    cuts = learned(batch, WIDTH, 700)
+    assert sorted(row for cut in cuts for row in cut) == list(range(40))
+    assert max(map(len, cuts)) <= 10
+
+
 def test_a_batch_that_trains_nothing_takes_no_tokens():
     batch = rows_of([9, 12], trained=0)
     assert [each[1:] for each in passes_of(batch, 100, shares=WIDTH)] == [(0, 0)]
