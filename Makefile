@@ -99,6 +99,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.hostile --quick
 	$(BIN)/python -m benchmarks.strangers --quick
 	$(BIN)/python -m benchmarks.webshop --quick
+	$(BIN)/python -m benchmarks.console --quick
 
 clean:
 	rm -rf $(VENV) build dist
