@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import math
 import os
 import signal
 import sys
@@ -22,7 +21,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from ale.console import rollouts
 from ale.console.catalog import Catalog
-from ale.console.run import UNREADABLE, WatchedRun
+from ale.console.run import UNREADABLE, WatchedRun, finite
 from ale.replay.listing import Wanted
 from ale.replay.rows import Outcomes
 from ale.training.comparing import Alike, differences
@@ -176,16 +175,12 @@ def about(place: int, run: WatchedRun) -> dict[str, Any]:
         "doing": visible(doing),
         "problem": visible(problem),
         "changed": _changed(run),
-        "train_s": _finite(record.train_s),
+        "train_s": finite(record.train_s),
         "curve": [
-            [each.step, *map(_finite, (each.success, each.success_low, each.success_high))]
+            [each.step, *map(finite, (each.success, each.success_low, each.success_high))]
             for each in curve[-200:]
         ],
     }
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def _doing(run: WatchedRun) -> tuple[str, bool]:
@@ -349,8 +344,6 @@ async def _read(stream: asyncio.StreamReader) -> bytes:
 
 def _numbers(turn: Mapping[str, Any]) -> dict[str, Any]:
     """Return a turn's account with None for numbers that are none, which an expert's are."""
-    lists = {
-        name: [_finite(each) for each in turn[name]] for name in ("sampled_logprobs", "learner_logprobs")
-    }
+    lists = {name: [finite(each) for each in turn[name]] for name in ("sampled_logprobs", "learner_logprobs")}
     texts = [visible(each) for each in turn["texts"]]
-    return {**turn, "advantage": _finite(turn["advantage"]), **lists, "texts": texts}
+    return {**turn, "advantage": finite(turn["advantage"]), **lists, "texts": texts}

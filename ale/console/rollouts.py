@@ -5,7 +5,6 @@ Everything that is said of a rollout comes from the readers of `ale replay`; tex
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from agent_runtime.store import read_at
 from agent_runtime.types import Trajectory, Turn
-from ale.console.run import UNREADABLE, Rows
+from ale.console.run import UNREADABLE, Rows, finite
 from ale.replay.comparing import first_difference
 from ale.replay.listing import SORTS, Wanted, fields_of
 from ale.replay.places import kind_of
@@ -83,8 +82,8 @@ def _row(path: Path, row: Row) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Return what a page may show: text made visible, and None for a number that is none."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+    if isinstance(value, float):
+        return finite(value)
     return visible(value) if isinstance(value, str) else value
 
 

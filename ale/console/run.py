@@ -28,7 +28,7 @@ from rock_env.errors import RockError
 from rock_env.foreign.files import open_regular
 from trainer.errors import TrainerError
 
-__all__ = ["UNREADABLE", "Columns", "Rows", "WatchedRun", "parting"]
+__all__ = ["UNREADABLE", "Columns", "Rows", "WatchedRun", "finite", "parting"]
 
 UNREADABLE = (RecordError, RockError, StoreError, TrainerError, OSError)
 """What a run that is damaged, half written or gone raises: it is shown as what it is."""
@@ -71,7 +71,7 @@ class Columns:
         count = len(self.steps)
         picked = range(count - 1, -1, -max(1, -(-count // points)))[::-1]
         values = {
-            name: [_finite(self.values[name][at]) for at in picked] for name in names if name in self.values
+            name: [finite(self.values[name][at]) for at in picked] for name in names if name in self.values
         }
         return {"step": [self.steps[at] for at in picked], "values": values}
 
@@ -92,7 +92,8 @@ def parting(one: Columns, other: Columns) -> tuple[int, str] | None:
     return None
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """Return a number as JSON takes it: None for one that is none."""
     return value if math.isfinite(value) else None
 
 

@@ -7,6 +7,7 @@ gives the same passes in the same order.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -44,10 +45,10 @@ def passes_of(batch: TrainBatch, most: int, *, shares: int = 0, ranks: int = 1) 
     the passes, which are then small enough that each gets one where there are rows enough.
     """
     rows = _Rows.of(batch, shares)
-    whole = rows.layout(np.arange(len(batch.tokens_BT))).tokens
-    cuts = [bins_by_width(batch, _share(most, int(batch.segment_ids_BT.count_nonzero()), ranks))]
+    cuts = [bins_by_width(batch, _share(most, lambda: int(batch.segment_ids_BT.count_nonzero()), ranks))]
     if shares and rows.tokens is not None:
-        cuts.append(_neighbours(bundles_of(batch), rows, _share(most, whole, ranks)))
+        share = _share(most, lambda: rows.layout(np.arange(len(batch.tokens_BT))).tokens, ranks)
+        cuts.append(_neighbours(bundles_of(batch), rows, share))
     laid = [[rows.layout(each) for each in cut] for cut in cuts]
     best = min(range(len(cuts)), key=lambda cut: sum(each.work for each in laid[cut]))
     parts = [taken(batch, each) for each in cuts[best]]
@@ -55,8 +56,8 @@ def passes_of(batch: TrainBatch, most: int, *, shares: int = 0, ranks: int = 1) 
     return [Pass(*each) for each in zip(parts, (each.tokens for each in laid[best]), trained, strict=True)]
 
 
-def _share(most: int, tokens: int, ranks: int) -> int:
-    return most if ranks == 1 else min(most, max(1, -(-tokens // ranks)))
+def _share(most: int, tokens: Callable[[], int], ranks: int) -> int:
+    return most if ranks == 1 else min(most, max(1, -(-tokens() // ranks)))
 
 
 def _neighbours(bundles: list[Ints], rows: _Rows, most: int) -> list[Ints]:
