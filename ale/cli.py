@@ -82,7 +82,7 @@ class _Root(LazyGroup):
         ),
         "console": Place(
             "ale.console.cli:console",
-            "Look at runs, rollouts and tokens on a page of this machine. It only reads.",
+            "Look at runs, rollouts and tokens on a page of this machine, or write them as one file. It only reads.",
         ),
         "eval": Place(
             "ale.training.cli:evaluate", "Measure a trained model on tasks, from their true start."
