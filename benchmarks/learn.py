@@ -1,9 +1,11 @@
 """What does reinforcement add? `ale train --env ENV --algo ipa` over seeds, each beside imitation alone.
 
-    python -m benchmarks.learn [--quick] [--env frozen_lake] [--seeds 10] [--first-seed 720] [--jobs 1] [--write]
+    python -m benchmarks.learn [--quick] [--env frozen_lake] [--algo ipa] [--seeds 10] [--first-seed 720] [--jobs 1]
+                               [--keep FOLDER] [--write]
 
 Each seed trains twice from one warm-up: by IPA, and by imitation (`bc`) of the same experts with as many updates. Seeds
-from 720 on chose no recipe. The last line is one JSON object, its lists by seed:
+from 720 on chose no recipe. With `--keep` the runs stay in FOLDER, and those that have ended there are taken as they are.
+The last line is one JSON object, its lists by seed:
 
 - `success_by_seed`: held-out success after RL;
 - `rise_by_seed`: that minus the one after the warm-up;
@@ -24,12 +26,15 @@ Cases that begin with `smollm2` train SmolLM2-135M-Instruct (`ale model get smol
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from benchmarks.claims import PAGES
 from benchmarks.runs import run_training
 from benchmarks.scaffold import finish, markdown_table, parser_of, write_results
 from benchmarks.statistics import mean_interval
@@ -58,7 +63,9 @@ SMOLLM2_NOTE = (
     "goes on with the experts of the warm-up and takes as many updates as reinforcement."
 )
 HELD_OUT = "Held-out success, greedy, from the true start"
-SMOLLM2_STEPS = 20
+NAMES = {"ipa": "IPA", "grpo": "GRPO"}
+SMOLLM2_STEPS = 15
+SMOLLM2 = ("--model", "smollm2", "-s", "optim.threads=2", "-s", "eval.every=10", "-s", "eval.samples=2")
 CASES = {
     "frozen_lake": Case(
         "frozen_lake",
@@ -84,13 +91,13 @@ CASES = {
     ),
     "smollm2-frozen_lake": Case(
         "frozen_lake",
-        ("--model", "smollm2"),
+        SMOLLM2,
         *(SMOLLM2_STEPS, 0.5, 0.4, 1500.0),
         SMOLLM2_NOTE,
     ),
     "smollm2-fork_chain": Case(
         "fork_chain",
-        ("--model", "smollm2"),
+        SMOLLM2,
         *(SMOLLM2_STEPS, 0.5, 0.4, 1500.0),
         SMOLLM2_NOTE,
     ),
@@ -104,12 +111,18 @@ CASES = {
 }
 
 
-def measure(case: Case, seed: int, short: Sequence[str] = ()) -> tuple[Summary, Summary]:
-    """Train one seed by IPA and by imitation; return their summaries."""
-    beginning = ["--env", case.env, "--seed", str(seed), *case.arguments]
-    learned = run_training([*beginning, "--algo", "ipa", *(short or ("-s", "eval.every=0"))])
-    imitation = ["--algo", "bc", "--steps", str(case.imitation_steps), "-s", "eval.every=0"]
-    imitated = run_training([*beginning, *imitation, *short])
+def measure(
+    case: Case, seed: int, short: Sequence[str] = (), *, algo: str = "ipa", keep: Path | None = None
+) -> tuple[Summary, Summary]:
+    """Train one seed by reinforcement and by imitation; return their summaries."""
+    beginning = ["--env", case.env, "--seed", str(seed), "-s", "eval.every=0", *case.arguments]
+
+    def run(name: str, *arguments: str) -> Summary:
+        kept = keep / f"{case.env}-{name}-{seed}" if keep else None
+        return run_training([*beginning, "--algo", name, *arguments, *short], kept=kept)
+
+    learned = run(algo)
+    imitated = run("bc", "--steps", str(case.imitation_steps))
     print(
         f"{case.env} seed {seed}: {learned['success_warmup']:.3f} -> {learned['success_final']:.3f} of "
         f"{learned['optimum']:.3f} in {learned['train_s']:.0f} s; imitation alone {imitated['success_final']:.3f}",
@@ -118,9 +131,9 @@ def measure(case: Case, seed: int, short: Sequence[str] = ()) -> tuple[Summary, 
     return learned, imitated
 
 
-def table(pairs: Sequence[tuple[Summary, Summary]]) -> str:
+def table(pairs: Sequence[tuple[Summary, Summary]], algo: str) -> str:
     """Return the page's table: a row for each seed; success as greedy, then sampled where the recipe samples."""
-    header = ["seed", "warm-up", "imitation alone", "IPA", "optimum", "train_s", "env steps", "tokens"]
+    header = ["seed", "warm-up", "imitation alone", NAMES[algo], "optimum", "train_s", "env steps", "tokens"]
     rows = [
         (
             s["seed"],
@@ -178,11 +191,11 @@ def late(steps: Sequence[Summary], name: str) -> float:
     return round(float(mean(step[name] for step in steps[-max(1, len(steps) // 10) :])), 4)
 
 
-def verdict(case: Case, found: dict[str, Any]) -> str:
+def verdict(case: Case, found: dict[str, Any], algo: str) -> str:
     """Return the sentences below the table."""
     shares, over = found["final_share_by_seed"], found["over_imitation_by_seed"]
-    text = f"IPA ends at {mean(shares):.3f} of the optimum in the mean (goal {case.mean}) and at {min(shares):.3f} in the "
-    text += f"worst of {len(shares)} seeds (goal {case.worst});\n"
+    text = f"{NAMES[algo]} ends at {mean(shares):.3f} of the optimum in the mean (goal {case.mean}) and "
+    text += f"at {min(shares):.3f} in the worst of {len(shares)} seeds (goal {case.worst});\n"
     text += f"{sum(value > 0 for value in over)} of them end above imitation alone"
     if found["over_imitation"]:
         estimate, low, high = found["over_imitation"]
@@ -196,23 +209,67 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=720)
     parser.add_argument("--jobs", type=int, default=1, help="seeds that train at once")
+    parser.add_argument("--algo", choices=("ipa", "grpo"), default="ipa", help="reinforcement by")
+    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="of the runs")
     options = parser.parse_args()
     case = CASES[options.env]
     if options.quick:
-        pair = measure(case, options.first_seed, ("--steps", "8", "-s", "eval.every=0"))
+        pair = measure(case, options.first_seed, ("--steps", "8", "-s", "eval.every=0"), algo=options.algo)
         finish({"env": options.env, **figures([pair]), "quick": True})
         return
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     with ThreadPoolExecutor(options.jobs) as pool:
-        pairs = list(pool.map(lambda seed: measure(case, seed), seeds))
+        pairs = list(pool.map(lambda seed: measure(case, seed, algo=options.algo, keep=options.keep), seeds))
     found = figures(pairs)
-    body = f"{case.note}\n\n{table(pairs)}\n\n{verdict(case, found)}"
+    body = f"{case.note}\n\n{table(pairs, options.algo)}\n\n{verdict(case, found, options.algo)}"
     print(body, flush=True)
     if options.write:
-        command = f"python -m benchmarks.learn --env {options.env} --seeds {options.seeds}"
-        command += f" --first-seed {options.first_seed} --jobs {options.jobs} --write"
-        write_results(f"learn-{options.env}.md", f"Learning on {options.env}", command, body)
-    finish({"env": options.env, **found})
+        write_page(options, case, pairs, body)
+    finish({"env": options.env, "algo": options.algo, **found})
+
+
+def write_page(
+    options: argparse.Namespace, case: Case, pairs: Sequence[tuple[Summary, Summary]], body: str
+) -> None:
+    """Write the page of results and, where evaluations stand between the ends, its picture."""
+    name = f"learn-{options.env}" if options.algo == "ipa" else f"learn-{options.env}-{options.algo}"
+    command = f"python -m benchmarks.learn --env {options.env} --seeds {options.seeds}"
+    command += f" --first-seed {options.first_seed} --jobs {options.jobs} --write"
+    command += "" if options.algo == "ipa" else f" --algo {options.algo}"
+    if len(pairs[0][0]["curve"]) > 2:
+        draw(pairs, case, options.algo, PAGES / f"{name}.svg")
+        body += f"\n\n![Held-out success by updates]({name}.svg)"
+    write_results(f"{name}.md", f"Learning on {options.env}", command, body)
+
+
+def draw(pairs: Sequence[tuple[Summary, Summary]], case: Case, algo: str, path: Path) -> None:
+    """Draw held-out success over updates: the mean of the seeds, lowest and highest as a band; and of training rollouts."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    mpl.rcParams["svg.hashsalt"] = path.stem  # the same figures give the same file
+    updates = len(pairs[0][0]["steps"])
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    for place, (label, scale) in enumerate(
+        ((algo, 1.0), ("imitation alone", updates / case.imitation_steps))
+    ):
+        curves = [pair[place]["curve"] for pair in pairs]
+        steps = [record["step"] * scale for record in curves[0]]
+        seen = [[record["success"] for record in each] for each in zip(*curves, strict=True)]
+        axes.plot(steps, [mean(each) for each in seen], marker="o", label=f"{label}, greedy")
+        axes.fill_between(
+            steps, [min(each) for each in seen], [max(each) for each in seen], alpha=0.2, linewidth=0
+        )
+    played = [[step["success"] for step in learned["steps"]] for learned, _ in pairs]
+    sampled = [mean(each) for each in zip(*played, strict=True)]
+    axes.plot(range(1, updates + 1), sampled, color="0.6", linewidth=1, label=f"{algo}, training rollouts")
+    axes.set(
+        xlabel="steps of reinforcement, or as many updates of imitation", ylabel="success", ylim=(0, 1.02)
+    )
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    figure.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":

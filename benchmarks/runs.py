@@ -64,15 +64,21 @@ def train_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def run_training(
-    arguments: Sequence[str], *, threads: int = 1, environment: Mapping[str, str] | None = None
+    arguments: Sequence[str],
+    *,
+    kept: Path | None = None,
+    threads: int = 1,
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Train in a fresh folder and return its `summary.json`, with `curve`, its evaluations, and `steps`, those of learning.
+    """Train and return its `summary.json`, with `curve`, its evaluations, and `steps`, those of learning.
 
-    Raise `RuntimeError` with its output if it failed.
+    The run is in a folder that is deleted, or in `kept`; a run that has ended there is not trained again. Raise
+    `RuntimeError` with its output if it failed.
     """
     with tempfile.TemporaryDirectory(prefix="ale-bench-") as folder:
-        run = Path(folder) / "run"
-        train(run, arguments, threads=threads, environment=environment)
+        run = kept or Path(folder) / "run"
+        if not (run / "summary.json").is_file():
+            train(run, arguments, threads=threads, environment=environment)
         summary: dict[str, Any] = json.loads((run / "summary.json").read_text())
         summary["curve"] = [record for record in read_metrics(run) if record["kind"] == "eval"]
         summary["steps"] = train_rows(run)
