@@ -7,6 +7,7 @@ these moments counts. `docs/learners.md` says how it is checked. Everything is i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -21,6 +22,8 @@ LIBRARIES = 460_000_000
 """Python, PyTorch, Transformers and what a Ray worker brings, as resident memory of a process that has done nothing yet."""
 _KEPT_BETWEEN = 0.4
 """Of what layers computed and let go of, the share that malloc keeps: it lies between the inputs that stay."""
+_GIVEN_BACK = 1 << 25
+"""Bytes of a block from which on malloc gives it back at once."""
 
 HEAD_ELEMENTS = 1 << 26
 """Logits held at once: 256 MiB in float32; more is computed again in the backward pass."""
@@ -44,6 +47,11 @@ class Shape:
     """Numbers per token that queries, keys and values have together."""
     queries: int
     vocabulary: int
+
+    @property
+    def values(self) -> int:
+        """Return the numbers per token that keys, or values, have."""
+        return (self.attention - self.queries) // 2
 
     @staticmethod
     def of(config: Any) -> Shape:
@@ -150,18 +158,22 @@ class Estimate:
         """Return the parts of a rank's resident memory on a processor, which add up to it.
 
         `text`: tokens of the longest row that is only scored (the guard's). There malloc gives nothing back but blocks of
-        more than 32 MB: what the layers took stays, merged adapters are made of it, and logits come on top.
+        32 MiB and more: what else the layers took stays, merged adapters are made of it, and large blocks and logits come
+        on top.
         """
         number = 2 if plan.half else 4
-        layer_T, adapted_T = _layer(shape, number), 0
+        whole_T, stays_T = _layer(shape, number), _layer(shape, number, plan.tokens)
+        adapted_T = adapted_stays_T = 0
         if plan.adapters:  # a linear layer's own result beside the one with its adapter's
-            adapted_T = number * (shape.attention + 2 * shape.width + 2 * shape.inner)
+            adapted_T = _adapted(shape, number)
+            adapted_stays_T = _adapted(shape, number, plan.tokens)
         places = plan.tokens * shape.layers
         between = places * adapted_T
         if plan.checkpointing:
-            between = round(_KEPT_BETWEEN * places * (layer_T + adapted_T))
+            between = round(_KEPT_BETWEEN * places * (stays_T + adapted_stays_T))
         logits = min(text, max(1, HEAD_ELEMENTS // shape.vocabulary)) * shape.vocabulary * 4 * 2
-        layers = max(self.kept - self.gradients, 0) + self.layer
+        layer = round(self.layer * stays_T / whole_T)
+        layers = max(self.kept - self.gradients, 0) + layer
         merged = 4 * shape.parameters if plan.adapters else 0
         return {
             "libraries": LIBRARIES,
@@ -171,7 +183,7 @@ class Estimate:
             "casts": self.casts,
             "layers": layers,
             "allocator": max(between, merged - layers - self.gradients),
-            "logits": max(self.head, logits),
+            "logits": max(self.head, logits, self.layer - layer),
         }
 
     @staticmethod
@@ -204,13 +216,26 @@ class Estimate:
         )
 
 
-def _layer(shape: Shape, number: int) -> int:
-    """Return what the backward pass of one layer needs per token.
+_Blocks = Sequence[tuple[int, int]]
+"""Bytes that a token has in one tensor, and of how many such tensors."""
+
+
+def _layer(shape: Shape, number: int, tokens: int = 0) -> int:
+    """Return what the backward pass of one layer needs per token; of a pass of so many tokens, in blocks that malloc keeps.
 
     Two norms keep their input, its float32 form and their result; queries and keys are kept before and after the
     rotation, values and the attention's result once, with a logsumexp; the MLP keeps gate, activation, up and product.
     """
-    norms = 2 * (4 + 4 + number) * shape.width
-    attention = number * (2 * shape.attention + 2 * shape.queries)
-    mlp = number * 4 * shape.inner
-    return norms + attention + mlp
+    norms = [(4 * shape.width, 4), (number * shape.width, 2)]
+    attention = [(number * shape.queries, 4), (number * shape.values, 4)]
+    return _sum([*norms, *attention, (number * shape.inner, 4)], tokens)
+
+
+def _adapted(shape: Shape, number: int, tokens: int = 0) -> int:
+    """Return the same of the results of a layer's linear layers without their adapters."""
+    attention = [(number * shape.queries, 1), (number * shape.values, 2)]
+    return _sum([*attention, (number * shape.width, 2), (number * shape.inner, 2)], tokens)
+
+
+def _sum(blocks: _Blocks, tokens: int) -> int:
+    return sum(size * times for size, times in blocks if size * tokens < _GIVEN_BACK)

@@ -30,14 +30,15 @@ __all__ = [
     "together",
 ]
 
+_ON_THEIR_WAY = 2
+"""Versions of the weights in the object store at once: one that samplers still read as the next one is written."""
 _LOGITS = 4 + 4 + 8 + 8
 """Bytes that drawing takes per logit: itself, its log-probability, and the cumulative mass in float64 with its input."""
 
 
 def adapter_parameters(shape: Shape, rank: int) -> int:
     """Return how many numbers LoRA adapters of all linear layers have, the output layer's excepted."""
-    values = (shape.attention - shape.queries) // 2
-    attention = 2 * (shape.width + shape.queries) + 2 * (shape.width + values)
+    attention = 2 * (shape.width + shape.queries) + 2 * (shape.width + shape.values)
     return shape.layers * rank * (attention + 3 * (shape.width + shape.inner))
 
 
@@ -118,7 +119,7 @@ def sampler(
 
 def _published(shape: Shape, device: str) -> int:
     """Return what a process on a processor sees of the weights in Ray's object store."""
-    return 4 * shape.parameters if device == "cpu" else 0
+    return _ON_THEIR_WAY * 4 * shape.parameters if device == "cpu" else 0
 
 
 def at_once(config: TrainConfig) -> int:
@@ -133,8 +134,8 @@ def at_once(config: TrainConfig) -> int:
 
 
 def store(shape: Shape) -> Role:
-    """Return the weights on their way from learner to samplers: once, whole and in float32, in Ray's object store."""
-    weights = 4 * shape.parameters
+    """Return the weights on their way from learner to samplers: whole and in float32, in Ray's object store."""
+    weights = _ON_THEIR_WAY * 4 * shape.parameters
     return Role(STORE, 1, HOST, weights, {"weights": weights}, weights)
 
 

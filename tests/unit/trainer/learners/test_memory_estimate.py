@@ -100,3 +100,16 @@ def test_on_a_processor_libraries_and_what_malloc_keeps_count(shape):
     assert again["layers"] + again["allocator"] < plain["layers"]
     assert plain["logits"] >= 2 * 4 * min(1_000, HEAD_ELEMENTS // shape.vocabulary) * shape.vocabulary
     assert plain["weights"] + plain["moments"] == 12 * shape.parameters
+
+
+def test_of_large_blocks_malloc_keeps_nothing(shape):
+    """Blocks of the MLP's width are 32 MiB from 2,731 tokens on, those of the model's width from 8,192."""
+
+    def kept(tokens):
+        plan = UpdatePlan(tokens, tokens, adapters=10_000_000)
+        return Estimate.of(shape, plan).on_processor(shape, plan, text=1)["allocator"] / tokens
+
+    short, long, longest = kept(2_000), kept(4_000), kept(8_200)
+    assert short == pytest.approx(kept(2_600), rel=0.01)
+    assert long < 0.6 * short
+    assert longest < 0.2 * long  # merged adapters alone
