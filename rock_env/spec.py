@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Annotated, Protocol, Self
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, Protocol, Self, get_args
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,12 +17,16 @@ from rock_env.errors import InvalidArgument, Unimplemented
 from rock_env.task_spec import NetworkPolicy, Resources, SandboxSpec, TaskSpec
 
 __all__ = [
+    "TEXT",
+    "Board",
     "EnvLibrary",
     "EnvParams",
     "EnvSpec",
     "HostPath",
+    "Look",
     "NetworkPolicy",
     "OnHost",
+    "Picture",
     "Resources",
     "SandboxSpec",
     "TaskSource",
@@ -92,6 +96,50 @@ class EnvLibrary(Protocol):
         ...
 
 
+Kind = Literal["text", "board", "page", "diff"]
+Ground = Literal["wall", "floor", "ice", "hole", "goal", "target"]
+Thing = Literal["box", "box_on", "player", "player_on", "fallen", "arrived", "sign"]
+Look = Ground | Thing
+Board = Mapping[str, Look]
+"""What each character of a board looks like; `sign` shows the character itself."""
+_LOOKS = (*get_args(Ground), *get_args(Thing))
+_MOST_BOARDS, _MOST_SIGNS = 16, 128
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What kind of text an environment's observations are.
+
+    `text`: shown as it is. `board`: a grid, one character a cell. `page`: lines whose `[names]` in brackets can be chosen
+    and whose `(names)` are. `diff`: commands, edits and output, in which changed lines and tests stand out.
+    Files in PNG or JPEG that come with an observation are shown whatever the kind is.
+    """
+
+    kind: Kind = "text"
+    boards: Mapping[str, Board] = field(default_factory=dict, hash=False)
+    """Of a board: its sets of characters. The set whose name is the value of one of the environment's arguments is tried
+    first, then the others in their order; a text with a character of no set is shown as text."""
+
+    def __post_init__(self) -> None:
+        """Raise `InvalidArgument` for what the page could not draw."""
+        if self.kind not in get_args(Kind) or len(self.boards) > _MOST_BOARDS:
+            raise InvalidArgument(
+                f"no picture: got the kind {self.kind!r} with {len(self.boards)} boards, expected one of "
+                f"{', '.join(get_args(Kind))} with at most {_MOST_BOARDS}."
+            )
+        for name, board in self.boards.items():
+            wrong = [sign for sign, look in board.items() if len(sign) != 1 or look not in _LOOKS]
+            if wrong or len(board) > _MOST_SIGNS:
+                raise InvalidArgument(
+                    f"no board {name!r}: got {wrong[:3]!r} among {len(board)} characters, expected at most {_MOST_SIGNS}, "
+                    f"each one character that looks like one of {', '.join(_LOOKS)}."
+                )
+
+
+TEXT = Picture()
+"""Of an environment that declares nothing."""
+
+
 def _nothing() -> None:
     return
 
@@ -151,6 +199,8 @@ class EnvSpec:
     honest: Callable[[EnvParams, TaskSpec], Mapping[str, tuple[str, ...]]] = _no_honest
     """Other honest episodes of one task, as actions by name: each must be rewarded where the reference policy is. An
     environment is checked by them (`ale env check`)."""
+    picture: Picture = TEXT
+    """How its observations are drawn in `ale console`."""
 
     @property
     def has_oracle(self) -> bool:

@@ -21,6 +21,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from ale.console import rollouts
 from ale.console.catalog import Catalog
+from ale.console.pictures import image_of
 from ale.console.run import UNREADABLE, WatchedRun, finite
 from ale.replay.listing import Wanted
 from ale.replay.rows import Outcomes
@@ -66,6 +67,7 @@ def application(catalog: Catalog) -> FastAPI:
     _add_page(app)
     _add_runs(app, catalog)
     _add_rollouts(app, catalog)
+    _add_pictures_and_pairs(app, catalog)
     _add_account(app, catalog)
     return app
 
@@ -248,6 +250,19 @@ def _add_rollouts(app: FastAPI, catalog: Catalog) -> None:
             return _Json(rollouts.one(rows, at, run.folder, start=start, limit=limit, whole=whole))
         except UNREADABLE as error:
             raise HTTPException(409, visible(str(error))) from error
+
+
+def _add_pictures_and_pairs(app: FastAPI, catalog: Catalog) -> None:
+    @app.get("/api/runs/{place}/image")
+    def image(place: Place, id: Id, file: Start) -> Response:
+        """Return a picture that came with an observation, by its place in the record."""
+        rows, at = _found(_run(catalog, place), id)
+        try:
+            path, row = rows.all[at]
+            content, kind = image_of(path, row, file)
+        except UNREADABLE as error:
+            raise HTTPException(409, visible(str(error))) from error
+        return Response(content, media_type=kind)
 
     @app.get("/api/pair")
     def pair(one: Start, first: Id, other: Start, second: Id) -> Any:

@@ -38,6 +38,10 @@ _HEADERS = {
 }
 
 
+_OF_ANSWERS = {"content-security-policy": "default-src 'none'; sandbox; frame-ancestors 'none'"}
+"""What is no page runs nothing and is of no origin, should a browser take it for one."""
+
+
 def is_loopback(host: str) -> bool:
     """Return whether only this machine reaches an address."""
     return host in _LOOPBACK
@@ -63,7 +67,8 @@ class Door:
 
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                set_here = {name.encode(): value.encode() for name, value in _HEADERS.items()}
+                told = _HEADERS | (_OF_ANSWERS if scope["path"].startswith("/api/") else {})
+                set_here = {name.encode(): value.encode() for name, value in told.items()}
                 kept = [(name, value) for name, value in message["headers"] if name.lower() not in set_here]
                 message = {**message, "headers": [*kept, *set_here.items()]}
             await send(message)

@@ -12,6 +12,7 @@ from typing import Any
 
 from agent_runtime.store import read_at
 from agent_runtime.types import Trajectory, Turn
+from ale.console.pictures import can_be_shown, picture_of
 from ale.console.run import UNREADABLE, Rows, finite
 from ale.replay.comparing import first_difference
 from ale.replay.listing import SORTS, Wanted, fields_of
@@ -135,13 +136,14 @@ def one(
                 "turn": part.turn,
                 "text": text[:most_text] if cut else text,
                 "chars": len(text),
+                "file": part.file if can_be_shown(rollout, part.file) else None,
             }
         )
     turns = {part["turn"] for part in shown if part["kind"] == "turn"}
     source = rollout.reward_source
     return {
         "row": _row(path, row),
-        "params": visible(rollout.params_json),
+        "picture": picture_of(rollout.env, rollout.params_json),
         "parts": shown,
         "of": len(told),
         "turns": [_turn(rollout, turn) for turn in rollout.turns if turn.index in turns],

@@ -52,6 +52,8 @@ class Part(NamedTuple):
     text: str = ""
     turn: int | None = None
     """Of the rollout's own turns; None before the first and after the last."""
+    file: int | None = None
+    """Of an artifact: its place in the record."""
 
 
 _MARKS = {"seen": "", "done": "> ", "graded": "", "told": ""}
@@ -135,11 +137,11 @@ def _of_turn(trajectory: Trajectory, number: int, *, tokens: bool, is_explained:
 
 def _artifacts(trajectory: Trajectory, turn: int) -> Iterator[Part]:
     """Yield a line for each file that came with a turn, the first observation or the grade."""
-    for each in trajectory.artifacts:
+    for place, each in enumerate(trajectory.artifacts):
         if each.turn == turn:
             kept = f"not kept: {each.missing}" if each.missing else f"{each.size} bytes, {each.sha256}"
             said = f"   artifact {each.name} ({each.media_type}): {kept}"
-            yield Part("artifact", said, turn if turn >= 0 else None)
+            yield Part("artifact", said, turn if turn >= 0 else None, place)
 
 
 def _kind(trajectory: Trajectory, turn: int) -> str:

@@ -20,7 +20,7 @@ from rock_env.errors import FailedPrecondition, InfraError, InvalidArgument, Uni
 from rock_env.grading import grade_task
 from rock_env.grading.model import Build, Task
 from rock_env.sandbox import Sandbox
-from rock_env.spec import EnvParams, EnvSpec, SandboxSpec, TaskSpec
+from rock_env.spec import EnvParams, EnvSpec, Picture, SandboxSpec, TaskSpec
 from rock_env.tasksets.edits import write_action
 from rock_env.tasksets.source import TaskSetTasks
 from rock_env.tools import Toolbox
@@ -237,6 +237,7 @@ def make_env_spec(
         optimum=lambda params, task: 1.0,
         sandbox=boxes[tasks[0].name],
         snapshots=True,
+        picture=Picture("diff"),
     )
 
 

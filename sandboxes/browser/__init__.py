@@ -1,6 +1,6 @@
 """Tasks in a real browser: small sites that come along, and MiniWoB++; graded by the state left. See README.md."""
 
-from rock_env.spec import EnvSpec, Resources, SandboxSpec
+from rock_env.spec import EnvSpec, Picture, Resources, SandboxSpec
 from sandboxes.browser.catalog import make_tasks
 from sandboxes.browser.env import make
 from sandboxes.browser.link import DRIVER
@@ -27,4 +27,5 @@ ENV = EnvSpec(
         ),
         ready=DRIVER,
     ),
+    picture=Picture("page"),
 )

@@ -1,6 +1,6 @@
 """One Python function to write, graded by hidden calls in a fresh sandbox. See README.md."""
 
-from rock_env.spec import EnvSpec, Resources, SandboxSpec
+from rock_env.spec import EnvSpec, Picture, Resources, SandboxSpec
 from sandboxes.code.catalog import make_tasks
 from sandboxes.code.env import make
 from sandboxes.code.honest import honest
@@ -37,4 +37,5 @@ ENV = EnvSpec(
         ),
     ),
     snapshots=True,
+    picture=Picture("diff"),
 )

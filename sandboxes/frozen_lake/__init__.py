@@ -1,7 +1,8 @@
 """FrozenLake: cross the ice to the goal without falling into a hole. See README.md."""
 
-from rock_env.spec import EnvSpec
+from rock_env.spec import EnvSpec, Picture
 from sandboxes.frozen_lake.env import make
+from sandboxes.frozen_lake.lake import BOARDS
 from sandboxes.frozen_lake.oracle import make_oracle, optimum
 from sandboxes.frozen_lake.params import FrozenLakeParams, tasks
 
@@ -17,4 +18,5 @@ ENV = EnvSpec(
     oracle=make_oracle,
     optimum=optimum,
     snapshots=True,
+    picture=Picture("board", BOARDS),
 )

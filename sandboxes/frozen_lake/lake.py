@@ -11,8 +11,9 @@ from typing import Literal
 
 from rock_env.env import StepResult
 from rock_env.errors import InvalidArgument
+from rock_env.spec import Board, Look
 
-__all__ = ["DIRECTIONS", "Lake", "Symbols", "cell_symbols", "lake", "moves", "slips"]
+__all__ = ["BOARDS", "DIRECTIONS", "Lake", "Symbols", "cell_symbols", "lake", "moves", "slips"]
 
 DIRECTIONS = ("left", "down", "right", "up")
 Symbols = Literal["gem", "gymnasium"]
@@ -21,6 +22,12 @@ PLAYER, FALLEN, ARRIVED = "P", "X", "√"
 CELL_SYMBOLS: dict[Symbols, dict[str, str]] = {
     "gem": {"S": "_", "F": "_", "H": "O", "G": "G"},
     "gymnasium": {"S": "S", "F": "F", "H": "H", "G": "G"},
+}
+_LOOKS: dict[str, Look] = {"S": "ice", "F": "ice", "H": "hole", "G": "goal"}
+BOARDS: dict[str, Board] = {
+    name: {sign: _LOOKS[letter] for letter, sign in signs.items()}
+    | {PLAYER: "player", FALLEN: "fallen", ARRIVED: "arrived"}
+    for name, signs in CELL_SYMBOLS.items()
 }
 
 

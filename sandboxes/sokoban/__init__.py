@@ -1,7 +1,8 @@
 """Sokoban: push every box onto a target. See README.md."""
 
-from rock_env.spec import EnvSpec
+from rock_env.spec import EnvSpec, Picture
 from sandboxes.sokoban.env import make
+from sandboxes.sokoban.level import BOARDS
 from sandboxes.sokoban.oracle import make_oracle, optimum
 from sandboxes.sokoban.params import SokobanParams, tasks
 
@@ -17,4 +18,5 @@ ENV = EnvSpec(
     oracle=make_oracle,
     optimum=optimum,
     snapshots=True,
+    picture=Picture("board", BOARDS),
 )

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from rock_env.errors import InvalidArgument, NotFound
+from rock_env.spec import Board, Look
 
 __all__ = [
+    "BOARDS",
     "CANONICAL",
     "DIRECTIONS",
     "SYMBOLS",
@@ -49,6 +51,8 @@ SYMBOLS: dict[Symbols, SymbolSet] = {
     "letters": SymbolSet(wall="W", floor=".", target="G", box="B", box_on="C", player="A", player_on="@"),
 }
 CANONICAL = SYMBOLS["boxoban"]
+_LOOKS: tuple[Look, ...] = ("wall", "floor", "target", "box", "box_on", "player", "player_on")
+BOARDS: dict[str, Board] = {name: dict(zip(signs, _LOOKS, strict=True)) for name, signs in SYMBOLS.items()}
 
 
 def steps(text: str) -> tuple[int, int, int, int]:

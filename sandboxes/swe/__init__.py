@@ -1,6 +1,6 @@
 """Bug fixing in small Python projects, with a real shell, graded by hidden tests. See README.md."""
 
-from rock_env.spec import EnvSpec, Resources, SandboxSpec
+from rock_env.spec import EnvSpec, Picture, Resources, SandboxSpec
 from sandboxes.swe.catalog import make_tasks
 from sandboxes.swe.env import make
 from sandboxes.swe.honest import honest
@@ -44,4 +44,5 @@ ENV = EnvSpec(
         preload=_PRELOAD,
     ),
     snapshots=True,
+    picture=Picture("diff"),
 )

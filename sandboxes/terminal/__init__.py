@@ -1,6 +1,6 @@
 """Shell tasks in five families (files, archives, processes, git, data), graded by the state left. See README.md."""
 
-from rock_env.spec import EnvSpec, Resources, SandboxSpec
+from rock_env.spec import EnvSpec, Picture, Resources, SandboxSpec
 from sandboxes.terminal.catalog import make_tasks
 from sandboxes.terminal.env import make
 from sandboxes.terminal.oracle import make_oracle, optimum
@@ -37,4 +37,5 @@ ENV = EnvSpec(
         ),
     ),
     snapshots=True,
+    picture=Picture("diff"),
 )

@@ -1,6 +1,6 @@
 """A shop to find and buy things in. See README.md."""
 
-from rock_env.spec import EnvSpec
+from rock_env.spec import EnvSpec, Picture
 from sandboxes.webshop.env import make
 from sandboxes.webshop.oracle import make_oracle, optimum
 from sandboxes.webshop.params import WebshopParams, tasks
@@ -17,4 +17,5 @@ ENV = EnvSpec(
     oracle=make_oracle,
     optimum=optimum,
     snapshots=True,
+    picture=Picture("page"),
 )

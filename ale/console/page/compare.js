@@ -10,7 +10,7 @@ const CURVES = [["Held-out success", ["eval", "success", , "success_low", "succe
 
 function column(found, place, apart) {
   const turns = new Map(found.turns.map((turn) => [turn.turn, turn]));
-  const nodes = shown(found.parts.filter((part) => part.kind !== "about"), turns, found.row, found.params, () => null, null, null);
+  const nodes = shown(found.parts.filter((part) => part.kind !== "about"), turns, place, found, () => null, null, null);
   const cell = nodes.find((node) => Number(node.dataset?.turn ?? -1) === apart);
   cell?.classList.add("apart");
   return el("div", { class: "column" },
@@ -23,8 +23,8 @@ export async function showPair(page, { one, first, other, second }, crumbs) {
     ask(`/api/runs/${Number(one)}/rollout`, { id: first }), ask(`/api/runs/${Number(other)}/rollout`, { id: second }), ask("/api/pair", { one, first, other, second })]);
   crumbs([[`${left.row.name} beside ${right.row.name}`]]);
   page.append(
-    el("p", { class: apart.where ? "parting" : "dim" }, apart.where ? `They part in ${apart.where}: ${apart.first} | ${apart.second}` : "They are equal but for times."),
-    el("div", { class: "columns" }, column(left, Number(one), apart.turn), column(right, Number(other), apart.turn)));
+    el("h1", {}, "Two rollouts side by side"), el("p", { class: apart.where ? "parting" : "dim" }, apart.where ? `They part in ${apart.where}: ${apart.first} | ${apart.second}` : "They are equal but for times."),
+    el("div", { class: "columns", tabindex: 0 }, column(left, Number(one), apart.turn), column(right, Number(other), apart.turn)));
   page.querySelector(".apart")?.scrollIntoView({ block: "center" });
 }
 
@@ -33,7 +33,7 @@ export async function showGroup(page, { id }, crumbs, place) {
   crumbs([[run.name, link(`run/${place}`)], [`group of ${first.row.name}`]]);
   const members = first.near.group.slice(0, MOST);
   const found = await Promise.all(members.map(([, each]) => ask(`/api/runs/${place}/rollout`, { id: each })));
-  page.append(el("p", { class: "dim" }, `${members.length} of ${first.near.group.length} rollouts of one group: task ${first.row.task}, step ${first.row.step}`), el("div", { class: "columns" }, found.map((each) => column(each, place, -1))));
+  page.append(el("h1", {}, "A group of rollouts"), el("p", { class: "dim" }, `${members.length} of ${first.near.group.length} rollouts of one group: task ${first.row.task}, step ${first.row.step}`), el("div", { class: "columns", tabindex: 0 }, found.map((each) => column(each, place, -1))));
 }
 
 export async function showRunsBeside(page, { runs = "" }, crumbs) {

@@ -1,7 +1,8 @@
 // One rollout: its turns, its tokens, why it has its reward, and what stands around it.
 
 import { ask, button, copy, el, link, note, number, duration, replaceParameters } from "./dom.js";
-import { board } from "./boards.js";
+import { drawn, image, stage } from "./pictures.js";
+import { KEPT } from "./kept.js";
 import { HEATS, NEEDS_ACCOUNT, heat, scales, totals } from "./tokens.js";
 
 const WINDOW = 300;
@@ -21,6 +22,7 @@ export async function showRollout(page, parameters, crumbs, place) {
   const legend = el("div", { class: "legend" });
   const modes = el("select", { "aria-label": "colour tokens by", onchange: () => choose(modes.value) },
     el("option", { value: "" }, "no tokens"), Object.entries(HEATS).map(([name, text]) => el("option", { value: name, selected: name === state.heat }, text)));
+  const pictures = stage();
   let marked = -1;
 
   page.append(header(first, place), el("div", { class: "tools sticky" },
@@ -29,12 +31,13 @@ export async function showRollout(page, parameters, crumbs, place) {
     button(nextStep ? `same task, step ${nextStep[0]}` : "task in no other step", () => go(nextStep?.[1]), { title: "s", disabled: !nextStep }),
     near.group.length > 1 ? el("a", { href: link(`run/${place}/group`, { id }) }, `group of ${near.group.length}`) : null,
     nextStep ? el("a", { href: link("pair", { one: place, first: id, other: place, second: nextStep[1] }) }, "beside") : null,
-    el("label", {}, "tokens ", modes), legend), body);
+    el("label", {}, "tokens ", modes), legend), pictures.node, body);
 
   function draw() {
     const scale = scales([...turns.values()], account);
-    body.replaceChildren(...shown(parts, turns, row, first.params, (turn) => (state.heat ? heat(turn, state.heat, account, scale) : null), (text, at) => whole(text, at), (turn) => continuation(first, turn)));
-    body.classList.toggle("boards", Boolean(body.querySelector("article .board")) && !body.querySelector("article pre.k-seen"));
+    body.replaceChildren(...shown(parts, turns, place, first, (turn) => (state.heat ? heat(turn, state.heat, account, scale) : null), (text, at) => whole(text, at), (turn) => continuation(first, turn)));
+    pictures.set([...body.querySelectorAll(".board, img.shown")].map((node) => frame(node)));
+    body.classList.toggle("boards", Boolean(body.querySelector("article .board")) && !body.querySelector("article pre.k-seen, article img"));
     if (parts.length < first.of) body.append(button(`${first.of - parts.length} more pieces`, () => more().catch((error) => note(error.message))));
     const reasons = state.heat === "mask" ? scale.reasons : [];
     const sums = totals(account);
@@ -68,14 +71,22 @@ export async function showRollout(page, parameters, crumbs, place) {
     }
     draw();
   }
-  function move(by) {
+  function mark(at, scrolls) {
     const all = [...body.querySelectorAll("article")];
     all[marked]?.classList.remove("mark");
-    marked = Math.max(0, Math.min(all.length - 1, marked + by));
+    marked = Math.max(-1, Math.min(all.length - 1, at));
     all[marked]?.classList.add("mark");
-    all[marked]?.scrollIntoView({ block: "center" });
+    if (scrolls) all[marked]?.scrollIntoView({ block: "center" });
     state.turn = all[marked]?.dataset.turn ?? "";
     keep();
+  }
+  function move(by) {
+    mark(Math.max(0, marked + by), true);
+    pictures.turn(state.turn);
+  }
+  function step(by) {
+    const turn = pictures.move(by);
+    mark([...body.querySelectorAll("article")].findIndex((each) => each.dataset.turn === turn), false);
   }
   draw();
   if (state.heat) choose(state.heat).catch((error) => note(error.message));
@@ -83,6 +94,7 @@ export async function showRollout(page, parameters, crumbs, place) {
   const cycle = ["", ...Object.keys(HEATS)];
   return {
     keys: {
+      ArrowRight: ["the picture of the next turn, in its place", () => step(1)], ArrowLeft: ["the one before", () => step(-1)],
       j: ["next turn", () => move(1)], k: ["turn before", () => move(-1)],
       n: ["next rollout", () => go(near.next)], p: ["rollout before", () => go(near.previous)],
       f: ["next failed rollout", () => go(near.next_failed)], s: ["the same task in the next step", () => go(nextStep?.[1])],
@@ -95,21 +107,26 @@ export async function showRollout(page, parameters, crumbs, place) {
 
 const continuation = (found, turn) => (found.goes_on ? found.goes_on.replace(/:('?)$/, `:${turn}$1`) : "");
 
-function header({ row, parts, judged, near }, place) {
-  const graded = parts.filter((part) => part.kind === "graded" || part.kind === "end").map((part) => el("div", { class: `k-${part.kind}` }, part.text));
+function header({ row, parts, judged, near, picture }, place) {
+  const graded = parts.filter((part) => part.kind === "graded" || part.kind === "end").map((part) => drawn(picture, part) ?? el("div", { class: `k-${part.kind}` }, part.text));
   const steps = near.steps.length ? el("div", { class: "steps" }, el("span", { class: "dim" }, "this task in other steps "), near.steps.slice(0, 40).map(([step, id, outcome]) => el("a", { class: `chip ${outcome}`, href: link(`run/${place}/rollout`, { id }) }, String(step)))) : null;
   return el("section", { class: "about" },
     el("h1", {}, row.name, " ", el("span", { class: `badge ${row.outcome}` }, row.outcome)),
     el("p", { class: "dim" }, `${row.env} · task ${row.task} · step ${row.step} · ${row.turns} turns · ${number(row.tokens)} tokens · ${duration(row.duration_s)}`),
-    el("div", { class: "why" }, el("h2", {}, "Reward ", el("b", {}, row.reward == null ? "none" : number(row.reward))), graded.length ? graded : el("div", { class: "dim" }, "The grader's words come at the end of the record."), judged ? el("pre", {}, judged) : null),
+    el("div", { class: "why", tabindex: 0 }, el("h2", {}, "Reward ", el("b", {}, row.reward == null ? "none" : number(row.reward))), graded.length ? graded : el("div", { class: "dim" }, "The grader's words come at the end of the record."), judged ? el("pre", {}, judged) : null),
     steps);
 }
 
+// A picture, and what is said of it where it stands alone.
+function frame(node) {
+  const card = node.closest("article");
+  return { turn: card?.dataset.turn ?? "", node, told: card ? `turn ${card.dataset.turn}: ${(card.querySelector(".k-done")?.textContent ?? "").slice(0, 80)}` : "at the start" };
+}
+
 // The pieces of a transcript as elements: a card for each turn, what comes before and after beside it.
-export function shown(parts, turns, row, params, tokensOf, whole, command) {
+export function shown(parts, turns, place, { row, picture }, tokensOf, whole, command) {
   const found = [];
   let card = null;
-  const env = row.env.split("@")[0];
   parts.forEach((part, at) => {
     if (part.kind === "blank") return;
     if (part.kind === "turn") {
@@ -122,10 +139,12 @@ export function shown(parts, turns, row, params, tokensOf, whole, command) {
       return;
     }
     const text = ["done", "seen", "told", "graded"].includes(part.kind);
-    const picture = part.kind === "seen" ? board(env, params, part.text) : null;
-    const node = picture ?? el(text ? "pre" : "div", { class: `k-${part.kind}`, dir: "auto" }, part.text);
+    const node = drawn(picture, part) ?? el(text ? "pre" : "div", { dir: "auto" }, part.text);
+    node.classList.add(`k-${part.kind}`);
     if (part.chars > part.text.length && whole) node.append(" ", button(`… ${number(part.chars - part.text.length)} more characters`, () => whole(node, at)));
-    (part.turn == null || !card ? found : card).push?.(node) ?? card.append(node);
+    const both = [node, part.file == null || KEPT ? null : image(`/api/runs/${place}/image?${new URLSearchParams({ id: row.id, file: part.file })}`, part.text.trim())].filter(Boolean);
+    if (part.turn == null || !card) found.push(...both);
+    else card.append(...both);
   });
   return found;
 }
