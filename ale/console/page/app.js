@@ -40,7 +40,7 @@ async function show() {
 }
 
 function lost(page) {
-  page.append(el("p", { class: "problem" }, "There is no such page. ", el("a", { href: "#/" }, "All runs")));
+  page.append(el("h1", {}, "No such page"), el("p", { class: "problem" }, "The address leads nowhere. ", el("a", { href: "#/" }, "All runs")));
 }
 
 function crumbs(steps) {

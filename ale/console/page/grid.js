@@ -5,10 +5,10 @@ import { ask, button, el } from "./dom.js";
 const CELL = 14, LABEL = 170, HEAD = 20;
 
 export function taskGrid(place, choose) {
-  const canvas = el("canvas");
+  const canvas = el("canvas", { role: "img", "aria-label": "share of rollouts that passed, tasks by steps" });
   const told = el("p", { class: "dim" });
   const kinds = el("div", { class: "tabs small" });
-  const node = el("section", { hidden: true }, kinds, told, el("div", { class: "scroll" }, canvas));
+  const node = el("section", { hidden: true }, kinds, told, el("div", { class: "scroll", tabindex: 0 }, canvas));
   let found = {}, kind = null;
 
   function paint() {

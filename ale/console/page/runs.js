@@ -14,8 +14,8 @@ export async function showRuns(page, parameters, crumbs) {
   const places = el("span", { class: "dim" });
   page.append(
     el("div", { class: "tools" }, el("h1", {}, "Runs"), filter, compare, places),
-    el("div", { class: "scroll" }, el("table", { class: "runs" },
-      el("thead", {}, el("tr", {}, ["", "run", "state", "env", "algo", "seed", "step", "held-out success", "", "time", "changed"].map((head) => el("th", {}, head)))),
+    el("div", { class: "scroll", tabindex: 0 }, el("table", { class: "runs" },
+      el("thead", {}, el("tr", {}, ["tick", "run", "state", "env", "algo", "seed", "step", "held-out success", "curve", "time", "changed"].map((head) => el("th", {}, ["tick", "curve"].includes(head) ? el("span", { class: "unseen" }, head) : head)))),
       body)),
   );
   let runs = [];
