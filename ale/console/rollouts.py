@@ -128,14 +128,14 @@ def one(
     told = list(parts(rollout, tokens=False, why_anew=why_contexts_begin_anew(str(folder))))
     shown = []
     for number, part in enumerate(told[start : start + limit], start=start):
-        text = visible(part.text)
-        cut = len(text) > most_text and number != whole
+        is_whole = number == whole or len(part.text) <= most_text
+        text = visible(part.text if is_whole else part.text[:most_text])
         shown.append(
             {
                 "kind": part.kind,
                 "turn": part.turn,
-                "text": text[:most_text] if cut else text,
-                "chars": len(text),
+                "text": text,
+                "chars": len(text) + (0 if is_whole else len(part.text) - most_text),
                 "file": part.file if can_be_shown(rollout, part.file) else None,
             }
         )

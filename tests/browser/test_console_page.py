@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from console_parts import opened, served
 
 from agent_runtime.store import read_segment, segment_path, write_segment
 from ale.console.bundle import write_bundle
 
 KEPT = Path(__file__).parents[1] / "unit" / "kept" / "every_field.traj"
-ARGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-CHROMIUMS = ("/usr/lib/chromium/chromium-headless-shell", "/usr/lib/chromium/chromium")
 ATTACKS = (
     "<img src=x onerror=window.ran=1>",
     "<script>window.ran=1</script>",
@@ -43,28 +41,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def address(run: Path) -> Iterator[str]:
-    words = [sys.executable, "-m", "ale", "console", str(run.parent), "--port", "0"]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield process.stdout.readline().strip()
-        process.terminate()
+    with served(run.parent) as found:
+        yield found
 
 
 @pytest.fixture
 def page(address: str) -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    path = next(each for each in CHROMIUMS if Path(each).exists())
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGS)
-        opened = browser.new_page(viewport={"width": 1200, "height": 800})
-        wrong: list[str] = []
-        opened.on("pageerror", lambda error: wrong.append(str(error)))
-        opened.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
-        opened.goto(address)
-        yield opened
-        assert opened.evaluate("window.ran") is None
-        assert wrong == []
-        browser.close()
+    with opened(address) as found:
+        yield found
 
 
 def test_a_run_its_list_and_a_rollout_are_reached_by_keys(page: Any) -> None:
@@ -98,8 +82,23 @@ def test_a_step_appears_while_the_page_is_open(page: Any, address: str, run: Pat
     page.goto(f"{address}#/run/0")
     page.wait_for_selector(".list .row")
     write_segment(segment_path(run, "step", 2), [replace(next(iter(read_segment(KEPT))), id="just written")])
-    page.wait_for_selector("text=just written", timeout=10_000)
+    page.wait_for_selector("text=just written")
     segment_path(run, "step", 2).unlink()
+
+
+def test_a_turn_of_100_000_tokens_is_drawn_in_parts(page: Any, address: str, run: Path) -> None:
+    whole, count = next(iter(read_segment(KEPT))), 100_000
+    ids, logprobs = np.arange(count, dtype=np.int32), np.full(count, -0.5, dtype=np.float32)
+    long = replace(whole.turns[0], completion_ids=ids, logprobs=logprobs, policy_version=1)
+    write_segment(segment_path(run, "step", 3), [replace(whole, id="long", turns=(long, *whole.turns[1:]))])
+    page.goto(f"{address}#/run/0/rollout?id=long&heat=logprob")
+    tokens = page.locator("article").first.locator(".token")
+    page.wait_for_selector("text=96,000 more tokens")
+    assert tokens.count() == 4000
+    page.click("text=96,000 more tokens")
+    page.wait_for_selector("text=92,000 more tokens")
+    assert tokens.count() == 8000
+    segment_path(run, "step", 3).unlink()
 
 
 def test_a_bundle_opens_from_its_file_and_is_filtered_without_a_server(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from console_run import client, plain, write_run
 from starlette.testclient import TestClient
@@ -34,6 +35,15 @@ HOSTILE = {
     "anchor": "<a href='javascript:alert(1)'>x</a>",
     "address": "javascript:alert(1)",
     "data address": "data:text/html,<script>alert(1)</script>",
+    "data address of a picture": "data:image/svg+xml,<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>",
+    "data address in base 64": "data:text/html;base64,PHNjcmlwdD5hbGVydCgxKTwvc2NyaXB0Pg==",
+    "picture of markdown": "![x](data:image/png;base64,AAAA) [x](javascript:alert(1))",
+    "address of a file": "blob:http://127.0.0.1:8399/x filesystem:http://127.0.0.1/x",
+    "page of choices": "Instruction: <b>x</b>\n[<img src=x onerror=alert(1)>] (<script>alert(1)</script>)",
+    "diff of a script": "@@ -1 +1 @@\n-<script>alert(1)</script>\n+<img src=x onerror=alert(1)>",
+    "markers of an edit": "<<<<<<<\n=======\n>>>>>>>\n" * 50,
+    "deep json": "[" * 50_000,
+    "deep objects": '{"a":' * 20_000,
     "attribute": '" onmouseover="alert(1)',
     "single quote": "' onclick='alert(1)",
     "comment": "<!--<script>-->",
@@ -200,12 +210,51 @@ def test_a_failure_has_no_reward(tmp_path: Path) -> None:
     assert asks.get("/api/runs/0/grid").json()["step"]["tasks"][0][2] == [[0, 0]]
 
 
-def test_a_file_with_a_hostile_name_is_listed_by_it(tmp_path: Path) -> None:
-    write_segment(
-        segment_path(tmp_path, "step", 1).with_name("<img src=x onerror=alert(1)>.rollouts"), [plain()]
+def test_files_with_hostile_names_are_listed_by_them(tmp_path: Path) -> None:
+    named = {f"{name_of(text)}.rollouts" for text in HOSTILE.values()}
+    for name in named:
+        write_segment(segment_path(tmp_path, "step", 1).with_name(name), [plain()])
+    answer = client(tmp_path).get("/api/runs/0/rollouts", params={"limit": 500})
+    assert answer.content.isascii()
+    assert {row["file"] for row in answer.json()["rows"]} == set(map(visible, named))
+
+
+def test_a_turn_of_100_000_tokens_is_an_answer(tmp_path: Path) -> None:
+    whole = plain()
+    count = 100_000
+    long = replace(
+        whole.turns[0],
+        completion_ids=np.arange(count, dtype=np.int32),
+        logprobs=np.full(count, -0.5, dtype=np.float32),
+        policy_version=1,
     )
-    [row] = client(tmp_path).get("/api/runs/0/rollouts").json()["rows"]
-    assert row["file"] == "<img src=x onerror=alert(1)>.rollouts"
+    rollout = replace(whole, id="long", turns=(long, *whole.turns[1:]))
+    asks = client(write_run(tmp_path / "run", {1: [rollout]}))
+    turn = asks.get("/api/runs/0/rollout", params={"id": "long"}).json()["turns"][0]
+    assert (len(turn["ids"]), len(turn["logprobs"]), turn["versions"]) == (count, count, [[1, count]])
+
+
+def test_an_observation_of_50_mb_comes_cut(tmp_path: Path) -> None:
+    size = 50_000_000
+    whole = plain()
+    seen = "\u202e" + "[x] <b>\n" * (size // 8)
+    rollout = replace(whole, id="large", first_observation=seen, env="webshop@1")
+    asks = client(write_run(tmp_path / "run", {1: [rollout]}))
+    answer = asks.get("/api/runs/0/rollout", params={"id": "large"})
+    assert len(answer.content) < 1_000_000
+    [part] = [each for each in answer.json()["parts"] if each["chars"] > size]
+    assert part["chars"] - len(part["text"]) == len(seen) - 20_000
+    assert part["text"].startswith("\\u202e[x] <b>")
+    assert asks.get("/api/runs/0/rollouts", params={"text": "no such text"}).json()["rows"] == []
+
+
+def test_deep_json_in_settings_and_metrics_is_told(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", {1: [plain()]})
+    (run / "config.toml").write_text("env = " + "[" * 5000 + "]" * 5000 + "\n")
+    (run / "metrics.jsonl").write_text('{"step": 1, "kind": "train", "loss": ' + "[" * 100_000 + "\n")
+    asks = client(run)
+    assert asks.get("/api/runs/0").json()["problem"]
+    assert asks.get("/api/runs/0/metrics", params={"names": "loss"}).json()["problem"]
 
 
 def test_a_link_in_place_of_records_is_not_followed_to_a_device(tmp_path: Path) -> None:
