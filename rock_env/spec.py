@@ -110,8 +110,9 @@ _MOST_BOARDS, _MOST_SIGNS = 16, 128
 class Picture:
     """What kind of text an environment's observations are.
 
-    `text`: shown as it is. `board`: a grid, one character a cell. `page`: lines whose `[names]` in brackets can be chosen
-    and whose `(names)` are. `diff`: commands, edits and output, in which changed lines and tests stand out.
+    `text`: shown as it is. `board`: a grid, one character a cell. `page`: lines whose `[names]` in brackets can be chosen;
+    in a line of options, `colour: (red) [blue]`, the name in round ones is chosen. `diff`: commands, edits and output, in
+    which changed lines and tests stand out.
     Files in PNG or JPEG that come with an observation are shown whatever the kind is.
     """
 

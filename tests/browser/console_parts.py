@@ -118,7 +118,7 @@ def write_runs(folder: Path) -> None:
         replace(base, id="board"),
         _of(base, "page", "webshop@1", SHOP, "click[blue]"),
         _of(base, "diff", "swe@1.0", OUTPUT, EDIT),
-        replace(_of(base, "image", "browser@0.2", "Page:\n[e1] button \"Send\"", "click e1"), artifacts=_shots(kept)),
+        replace(_of(base, "image", "browser@0.2", "Page:\n[e1] button \"Send (2)\"", "click e1"), artifacts=_shots(kept)),
         _of(base, "room", "sokoban@1", ROOM, "right"),
     ]  # fmt: skip
     write_segment(segment_path(folder / "lake", "step", 7), made)

@@ -77,3 +77,9 @@ def test_pictures_that_came_with_turns_are_shown(page: Any, address: str) -> Non
     source = page.locator(".stage img").get_attribute("src")
     page.keyboard.press("ArrowRight")
     assert page.locator(".stage img").get_attribute("src") != source
+
+
+def test_round_brackets_in_a_line_of_no_options_are_text(page: Any, address: str) -> None:
+    visit(page, address, "image")
+    assert page.locator("article .choice").first.inner_text() == "e1"
+    assert page.locator(".choice.chosen").count() == 0

@@ -31,16 +31,20 @@ function board(text, boards) {
   return picture;
 }
 
-// Lines of a page: what can be chosen stands in [brackets], what is chosen in (these).
+// Lines of a page: what can be chosen stands in [brackets]; in a line of options, `colour: (red) [blue]`, what is chosen in (these).
 const CHOICE = /\[([^[\]]{1,100})\]|\(([^()]{1,100})\)/g;
+
+const OPTIONS = /^[^:[\]()]{1,60}: (?:[[(][^[\]()]{1,100}[\])] ?)+$/;
 
 function page(text) {
   if (!/\[[^[\]]{1,100}\]/.test(text)) return null;
   const { shown, left } = some(text);
   return el("div", { class: "shot", tabindex: 0 }, shown.map((line, at) => {
     const parts = [], indent = Math.min(20, line.search(/\S|$/));
+    const isOptions = OPTIONS.test(line);
     let last = 0;
     for (const found of line.matchAll(CHOICE)) {
+      if (found[2] && !isOptions) continue;
       parts.push(line.slice(last, found.index), el("span", { class: found[1] ? "choice" : "choice chosen" }, found[1] ?? found[2]));
       last = found.index + found[0].length;
     }
