@@ -11,7 +11,7 @@ from ale.training.runs import known
 from rock_env.plugins import env_names, names
 from trainer.models.named import named_models
 
-__all__ = ["algorithms", "beginning", "environments", "models", "runs"]
+__all__ = ["algorithms", "beginning", "environments", "models", "observers", "runs"]
 
 _MODELS_OF_OURS = ("coder", "tiny")
 
@@ -29,6 +29,11 @@ def algorithms(incomplete: str) -> list[str]:
 def models(incomplete: str) -> list[str]:
     """Return our own models and the named ones whose names begin so; those of Hugging Face are not asked for."""
     return beginning(incomplete, (*_MODELS_OF_OURS, *named_models()))
+
+
+def observers(incomplete: str) -> list[str]:
+    """Return the installed observers of metrics whose names begin so."""
+    return beginning(incomplete, names("ale.observers"))
 
 
 def runs(incomplete: str) -> list[str]:

@@ -1,9 +1,9 @@
 """Find plugins by entry point, and environments also among those a user registered. All come in by this one door.
 
 Groups: `ale.envs`, `ale.libraries`, `ale.algorithms`, `ale.engines`, `ale.parallelisms`, `ale.backends`, `ale.rewards`,
-`ale.agents`, `ale.scans`; value `package.module:OBJECT`. A script may also give objects of its own to this process
-(`give`). A name that stands for two things is refused, since records and runs say no more than the name. Loading is lazy:
-listing names imports no plugin.
+`ale.agents`, `ale.scans`, `ale.observers`; value `package.module:OBJECT`. A script may also give objects of its own to this
+process (`give`). A name that stands for two things is refused, since records and runs say no more than the name. Loading is
+lazy: listing names imports no plugin.
 """
 
 from __future__ import annotations
@@ -109,7 +109,12 @@ def load(group: str, name: str) -> object:
         owner = point.dist.name if point.dist else "the package it comes with"
         remedy = f"Repair or update {owner}, or uninstall it."
         if isinstance(error, ModuleNotFoundError) and error.name:
-            remedy = f"Install what it needs ({owner} may have an extra for it), or uninstall {owner}."
+            extra = ",".join(point.extras)
+            remedy = (
+                f"Install what it needs: pip install '{owner}[{extra}]'."
+                if extra
+                else f"Install what it needs ({owner} may have an extra for it), or uninstall {owner}."
+            )
         raise InvalidArgument(
             f"the {kind} plugin {name!r} ({point.value}) does not load: {type(error).__name__}: {error}. {remedy}"
         ) from error

@@ -1,4 +1,4 @@
-"""What a run reports: to whoever watches, to `metrics.jsonl`, to TensorBoard.
+"""What a run reports: to whoever watches, to `metrics.jsonl`, to TensorBoard and other observers (`trainer.observers`).
 
 Observers only look; the one thing they may say back is that somebody wants to stop.
 """
@@ -7,9 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import socket
-import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -17,14 +14,13 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import msgspec
-from tensorboard.compat.proto.event_pb2 import Event, SessionLog
-from tensorboard.compat.proto.summary_pb2 import Summary as EventSummary
-from tensorboard.summary.writer.record_writer import RecordWriter
 
 from rock_env.foreign.files import open_regular
 from rock_env.store.whole_file import write_whole
 from trainer.files.appended import Appended, keep_lines
 from trainer.files.folder import writing
+from trainer.observers.base import HearsRecords, ObservedRun
+from trainer.observers.tensorboard import TensorBoard
 
 __all__ = [
     "METRICS",
@@ -162,7 +158,8 @@ class RunSummary:
 
 
 class Observer(Protocol):
-    """Whoever watches a run (the command line's progress display, a test). See also `trainer.live.events.HearsEvents`."""
+    """Whoever watches a run (the command line's progress display, a test). See also `trainer.live.events.HearsEvents` and
+    `trainer.observers.base.HearsRecords`."""
 
     @property
     def stop_requested(self) -> bool:
@@ -185,14 +182,20 @@ class MetricsLog:
     """
 
     def __init__(
-        self, folder: Path, *, resume_step: int | None, again: Collection[tuple[str, int]] = ()
+        self,
+        folder: Path,
+        *,
+        resume_step: int | None,
+        again: Collection[tuple[str, int]] = (),
+        observer: object = None,
     ) -> None:
         """Open both. `resume_step` None starts the record anew, whatever an attempt before left.
 
-        `again` are the (kind, step) of what is measured a second time although the step was finished.
+        `again` are the (kind, step) of what is measured a second time although the step was finished. `observer` is told
+        every record that is written if it hears them.
         """
         self._folder = folder
-        path, events = folder / METRICS, folder / "events"
+        path = folder / METRICS
         keep_lines(
             path,
             lambda record: (
@@ -201,33 +204,26 @@ class MetricsLog:
                 and (record.get("kind"), record["step"]) not in again
             ),
         )
-        events.mkdir(exist_ok=True)
         self._file = Appended(path)
-        # Not EventFileWriter: its thread would meet a full disk after the step that caused it.
-        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
-        self._records = RecordWriter(Appended(events / name))
-        self._add_event(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        if resume_step is not None:  # makes TensorBoard forget what the cut steps wrote
-            begin = SessionLog(status=SessionLog.START)
-            self._add_event(Event(wall_time=time.time(), step=resume_step + 1, session_log=begin))
+        self._tensorboard = TensorBoard()
+        self._tensorboard.begin(ObservedRun("", folder.name, folder, {}, resume_step))
+        self._hears = observer if isinstance(observer, HearsRecords) else None
+        if self._hears is not None:
+            self._hears.on_records(resume_step)
 
     def write(self, step: int, kind: str, metrics: Mapping[str, float]) -> None:
         """Append one record. `kind` is a section of docs/metrics.md and prefixes the TensorBoard tags."""
         line = json.dumps({"step": step, "kind": kind, **metrics}) + "\n"
-        values = [
-            EventSummary.Value(tag=f"{kind}/{name}", simple_value=value) for name, value in metrics.items()
-        ]
         with writing("metrics", self._folder):
             self._file.write(line.encode())
-            self._add_event(Event(wall_time=time.time(), step=step, summary=EventSummary(value=values)))
+            self._tensorboard.record(step, kind, metrics)
+        if self._hears is not None:
+            self._hears.on_record(step, kind, metrics)
 
     def close(self) -> None:
         """Close both files. Safe after a failed write: nothing is held back."""
         self._file.close()
-        self._records.close()
-
-    def _add_event(self, event: Event) -> None:
-        self._records.write(event.SerializeToString())
+        self._tensorboard.end("finished")
 
 
 def steps_recorded(folder: Path) -> int:

@@ -108,7 +108,10 @@ class Run:
             state = self._state
             done = -state.epochs_left - 1 if state.epochs_left else state.step
             self._metrics = MetricsLog(
-                self._folder, resume_step=done if found else None, again=self._measured_again()
+                self._folder,
+                resume_step=done if found else None,
+                again=self._measured_again(),
+                observer=self._observer,
             )
         self._journal.begin([one for group in self._state.open_groups for one in group.ids])
         self._timeline = Timeline(self._folder, resume_step=done if found else None)

@@ -123,6 +123,18 @@ NotifyWhenOption = Annotated[
     ),
 ]
 
+ObserveOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--observe",
+        metavar="NAME",
+        envvar="ALE_OBSERVE",
+        help="Told every record of metrics: wandb, trackio, mlflow, or one of yours (docs/observers.md).",
+        rich_help_panel=PLACE,
+        autocompletion=completion.observers,
+    ),
+]
+
 
 def train(
     *,
@@ -144,6 +156,7 @@ def train(
     dry_run: DryRunOption = False,
     notify: NotifyOption = None,
     notify_when: NotifyWhenOption = None,
+    observe: ObserveOption = None,
 ) -> None:
     """Train a model in an environment, as an agent of ours or behind a CLI agent: ale train --env swe --agent qwen-code.
 
@@ -165,6 +178,7 @@ def train(
                 begin_from=begin_from,
                 notify=notify,
                 notify_when=notify_when or (),
+                observe=observe or (),
             )
         )
     )

@@ -52,7 +52,7 @@ __all__ = [
 OWN = "own.json"
 """Names what a script gave to the run, so that nobody else continues it without."""
 HOME = Path("runs")
-_OPENED = ("events", "journal.jsonl", "lineage.json", "metrics.jsonl", "timeline.jsonl")
+_OPENED = ("events", "journal.jsonl", "lineage.json", "metrics.jsonl", "observed.id", "timeline.jsonl")
 """What a run opens before it plays."""
 _CHOSEN = "engine_options.checkpointing"
 """What a run chooses as it begins, where its user did not (`trainer.models.fitting`)."""

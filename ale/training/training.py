@@ -23,6 +23,7 @@ from ale.training import runs
 from ale.training.progress import LiveProgress, PlainProgress, bracketed, sampled
 from ale.waiting import LIBRARIES, unsaid, waiting_for
 from ale.watching.notifying import train_notifying
+from ale.watching.observing import observing
 from trainer import checkpoint
 from trainer.config import TrainConfig, dealt
 from trainer.copies.fetching import fetch
@@ -57,6 +58,8 @@ class TrainCommand:
     notify: str | None = None
     notify_when: Sequence[str] = ()
     """Whom to tell what becomes of the run, and beyond which bounds of metrics (`ale.watching.notifying`)."""
+    observe: Sequence[str] = ()
+    """Who is told every record of metrics (`ale.watching.observing`)."""
 
     @property
     def verb(self) -> str:
@@ -140,20 +143,24 @@ def _train(
     progress: LiveProgress | PlainProgress,
     observer: Observer,
 ) -> RunSummary | None:
-    with waiting_for(LIBRARIES), held():
-        from ale import api  # brings torch and Ray, which a wrong option should not have to wait for
-    if progress.stop_requested:
-        return None
     with ExitStack() as stack:
+        watcher = stack.enter_context(observing(observer, folder, command.observe))
+        with waiting_for(LIBRARIES), held():
+            from ale import api  # brings torch and Ray, which a wrong option should not have to wait for
+        watcher.check()
+        if progress.stop_requested:
+            return None
         with held():  # its thread
             stack.enter_context(progress.display())
-        return api.train(
+        summary = api.train(
             config,
             run_folder=folder,
             resume=command.resume,
             ray_address=command.ray_address,
-            observer=observer,
+            observer=watcher,
         )
+        watcher.outcome = "finished" if summary else "stopped"
+        return summary
 
 
 def _mixture(config: TrainConfig) -> list[str]:

@@ -22,6 +22,7 @@ GROUPS = {
         "engines",
         "envs",
         "libraries",
+        "observers",
         "parallelisms",
         "rewards",
         "scans",
