@@ -65,7 +65,7 @@ def milliseconds(asks: httpx.Client, path: str, times: int, **asked: Any) -> flo
 
 def first_listing_ms(asks: httpx.Client) -> float:
     begun = time.perf_counter()
-    while asks.get("/api/runs/0/rollouts").json()["left"]:
+    while asks.get("/api/runs/run/rollouts").json()["left"]:
         pass
     return 1000 * (time.perf_counter() - begun)
 
@@ -73,7 +73,7 @@ def first_listing_ms(asks: httpx.Client) -> float:
 def live_ms(asks: httpx.Client, folder: Path, times: int) -> float:
     """Return the median time from a step's file to the event."""
     plain, took = next(iter(read_segment(KEPT))), []
-    with asks.stream("GET", "/api/runs/0/events") as events:
+    with asks.stream("GET", "/api/runs/run/events") as events:
         lines = (line for line in events.iter_lines() if line.startswith("data"))
         next(lines)
         for number in range(times):
@@ -89,7 +89,7 @@ def live_ms(asks: httpx.Client, folder: Path, times: int) -> float:
 
 def watched_share(asks: httpx.Client, pid: int, seconds: float) -> float:
     """Return the processor time of a server whose one page watches an idle run, as a share of one core."""
-    with asks.stream("GET", "/api/runs/0/events") as events:
+    with asks.stream("GET", "/api/runs/run/events") as events:
         next(events.iter_lines())
         begun = processor_s(pid)
         time.sleep(seconds)
@@ -100,12 +100,12 @@ def browse(asks: httpx.Client) -> None:
     """Do what a person does who looks around."""
     start: int | None = 0
     while start is not None and start < 5000:
-        start = asks.get("/api/runs/0/rollouts", params={"text": "no such text", "start": start}).json()[
+        start = asks.get("/api/runs/run/rollouts", params={"text": "no such text", "start": start}).json()[
             "next"
         ]
-    asks.get("/api/runs/0/grid").raise_for_status()
+    asks.get("/api/runs/run/grid").raise_for_status()
     for number in range(100):
-        asks.get("/api/runs/0/rollout", params={"id": f"000007-{number:04d}"}).raise_for_status()
+        asks.get("/api/runs/run/rollout", params={"id": f"000007-{number:04d}"}).raise_for_status()
 
 
 def first_paint_ms(address: str) -> float | None:
@@ -118,7 +118,7 @@ def first_paint_ms(address: str) -> float | None:
     script = (
         "import sys\nfrom playwright.sync_api import sync_playwright\nwith sync_playwright() as p:\n"
         f" b = p.chromium.launch(executable_path={str(CHROMIUM)!r}, args=['--no-sandbox', '--disable-gpu'])\n"
-        f" page = b.new_page(); page.goto({address + '/#/run/0'!r}); page.wait_for_selector('.list .row')\n"
+        f" page = b.new_page(); page.goto({address + '/#/run/run'!r}); page.wait_for_selector('.list .row')\n"
         " print(page.evaluate(\"performance.getEntriesByName('first-contentful-paint')[0].startTime\")); b.close()\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -142,8 +142,10 @@ def main() -> int:
                 found = {
                     "rollouts": FILES * EACH,
                     "list_10k_first_ms": first_listing_ms(asks),
-                    "list_10k_ms": milliseconds(asks, "/api/runs/0/rollouts", times, sort="newest"),
-                    "open_ms": milliseconds(asks, "/api/runs/0/rollout", times, id=f"{FILES // 2:06d}-0000"),
+                    "list_10k_ms": milliseconds(asks, "/api/runs/run/rollouts", times, sort="newest"),
+                    "open_ms": milliseconds(
+                        asks, "/api/runs/run/rollout", times, id=f"{FILES // 2:06d}-0000"
+                    ),
                     "first_paint_ms": first_paint_ms(address),
                     "live_update_ms": live_ms(asks, folder, times),
                     "training_cost": watched_share(asks, process.pid, 3 if options.quick else 20),

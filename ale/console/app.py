@@ -1,6 +1,6 @@
 """The console's application: what its page asks, as JSON and as server-sent events. It writes nothing and takes no path.
 
-A run is a number, the place in the list that the server made, and a rollout an id that its rows hold.
+A run is its name in the list that the server made, and a rollout an id that its rows hold.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fastapi import FastAPI, HTTPException, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 
 from ale.console import rollouts
-from ale.console.catalog import Catalog
+from ale.console.catalog import PLACE, Catalog
 from ale.console.pictures import image_of
 from ale.console.run import UNREADABLE, WatchedRun, finite
 from ale.replay.listing import Wanted
@@ -48,7 +48,9 @@ FILES = {
 }
 """The page's own files: nothing else is ever served as one."""
 
-Place = Annotated[int, Path(ge=0, lt=1_000_000)]
+Place = Annotated[str, Path(pattern=f"^{PLACE}$")]
+Asked = Annotated[str, Query(pattern=f"^{PLACE}$")]
+"""The place of a run, too."""
 Id = Annotated[str, Query(max_length=500)]
 Pattern = Annotated[str, Query(max_length=200)]
 Start = Annotated[int, Query(ge=0, lt=1 << 40)]
@@ -89,16 +91,16 @@ def _file(name: str) -> Response:
     return Response(FILES[name], media_type=f"{kind}; charset=utf-8")
 
 
-def _run(catalog: Catalog, place: int) -> WatchedRun:
+def _run(catalog: Catalog, place: str) -> WatchedRun:
     if (found := catalog.at(place)) is None:
-        raise HTTPException(404, "no such run")
+        raise HTTPException(404, "no such run, or several of this name: choose it from the list of runs")
     return found
 
 
 def _add_runs(app: FastAPI, catalog: Catalog) -> None:
     @app.get("/api/runs")
     def listed() -> Any:
-        found = [about(place, run) for place, run in enumerate(catalog.all())]
+        found = [about(place, run) for place, run in catalog.all().items()]
         return _Json({"places": visible(catalog.places), "runs": found})
 
     @app.get("/api/runs/{place}")
@@ -115,8 +117,8 @@ def _add_runs(app: FastAPI, catalog: Catalog) -> None:
         return _Json({**found, "problem": visible(found["problem"])})
 
     @app.get("/api/compare")
-    def compared(runs: Annotated[str, Query(pattern=r"^[0-9]{1,6}(,[0-9]{1,6}){1,5}$")]) -> Any:
-        places = [int(each) for each in runs.split(",")]
+    def compared(runs: Annotated[str, Query(pattern=f"^{PLACE}(,{PLACE}){{1,5}}$")]) -> Any:
+        places = runs.split(",")
         chosen = [_run(catalog, place) for place in places]
         groups = [Alike(run.folder.name, [run.record()[0]]) for run in chosen]
         apart = chosen[0].parting(chosen[1]) if len(chosen) == 2 else None
@@ -156,7 +158,7 @@ async def _events(run: WatchedRun, watchers: asyncio.Semaphore) -> AsyncIterator
             await asyncio.sleep(LOOKS_S)
 
 
-def about(place: int, run: WatchedRun) -> dict[str, Any]:
+def about(place: str, run: WatchedRun) -> dict[str, Any]:
     """Return what the table of runs shows of one."""
     record, problem = run.record()
     curve = record.curve
@@ -265,7 +267,7 @@ def _add_pictures_and_pairs(app: FastAPI, catalog: Catalog) -> None:
         return Response(content, media_type=kind)
 
     @app.get("/api/pair")
-    def pair(one: Start, first: Id, other: Start, second: Id) -> Any:
+    def pair(one: Asked, first: Id, other: Asked, second: Id) -> Any:
         chosen = [(_run(catalog, place), name) for place, name in ((one, first), (other, second))]
         places = [rows.all[at] for rows, at in (_found(run, name) for run, name in chosen)]
         try:

@@ -19,6 +19,7 @@ from typing import Any
 from agent_runtime.store import read_at, write_segment
 from ale.console import rollouts
 from ale.console.app import FILES, about
+from ale.console.catalog import place_of
 from ale.console.run import WatchedRun
 from ale.errors import RecordError
 from ale.replay.interchange.redaction import redacted, redacted_rollout
@@ -69,7 +70,7 @@ def write_bundle(name: str, out: Path, chosen_by: Sequence[str]) -> tuple[int, i
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / folder.name
         secrets = _copied(folder, copy, chosen)
-        page = _page(_answers(WatchedRun(copy)))
+        page = _page(_answers(WatchedRun(copy), place_of(folder.absolute())))
     if len(page) > MOST_BYTES:
         raise RecordError(
             f"the bundle would have {len(page) / 1e6:.0f} MB: expected at most {MOST_BYTES / 1e6:.0f}. Choose fewer "
@@ -119,13 +120,13 @@ def _copied(folder: Path, copy: Path, chosen: Sequence[tuple[Path, Row]]) -> int
     return secrets
 
 
-def _answers(run: WatchedRun) -> dict[str, Any]:
-    """Return what the page asks of a run, by what it asks."""
+def _answers(run: WatchedRun, place: str) -> dict[str, Any]:
+    """Return what the page asks of the run at a place, by what it asks."""
     rows = run.rows(patience_s=float("inf"))
     names = {name for each in run.metrics((), 2)["names"].values() for name in each}
     told = {"folder": "", "doing": "", "state": "bundle"}
     return {
-        "run": {**about(0, run), **told},
+        "run": {**about(place, run), **told},
         "metrics": run.metrics(sorted(names), 1000),
         "grid": rollouts.grid(rows),
         "rows": rollouts.window(rows, Wanted(), sort="", start=0, limit=MOST_ROLLOUTS)["rows"],

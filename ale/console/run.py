@@ -35,7 +35,7 @@ UNREADABLE = (RecordError, RockError, StoreError, TrainerError, OSError)
 _PIECE = 4 << 20
 """Bytes of metrics that are read at a time, and the longest line."""
 _MOST_STEP = 1 << 62
-_MOST_KINDS = 64
+_MOST_KINDS, _MOST_LEFT_OUT = 64, 1000
 _MOST_NAMES = 2000
 """Of one kind: each is a column as long as the run."""
 _MOST_PROBLEMS = 20
@@ -106,6 +106,8 @@ class Metrics:
 
     def _forget(self) -> None:
         self.columns: dict[str, Columns] = {}
+        self.left_out: set[int] = set()
+        """Hashes of the kinds beyond `_MOST_KINDS`, no more than `_MOST_LEFT_OUT`."""
         self._evals: list[dict[str, Any]] = []
         self._newest: dict[str, dict[str, Any]] = {}
         self._file, self._read, self._line = 0, 0, 1
@@ -157,6 +159,8 @@ class Metrics:
             )
         kind = record["kind"]
         if kind not in self.columns and len(self.columns) >= _MOST_KINDS:
+            if len(self.left_out) < _MOST_LEFT_OUT:
+                self.left_out.add(hash(kind))
             return
         self.columns.setdefault(kind, Columns()).add(record)
         if kind == "eval":
@@ -247,13 +251,14 @@ class WatchedRun:
             return self._files.refresh(patience_s)
 
     def metrics(self, names: Sequence[str], points: int) -> dict[str, Any]:
-        """Return the columns of these names by kind, the names that there are, and what is wrong with the file."""
+        """Return the columns of these names by kind, the names that there are, how many kinds more, and what is wrong."""
         with self._lock:
             problem = self._refreshed()
             found = {kind: each for kind, each in self._metrics.columns.items() if kind.isprintable()}
             series = {kind: columns.series(names, points) for kind, columns in found.items()}
             known = {kind: sorted(filter(str.isprintable, columns.values)) for kind, columns in found.items()}
-            return {"series": series, "names": known, "problem": problem}
+            more = len(self._metrics.left_out)
+            return {"series": series, "names": known, "left_out": more, "problem": problem}
 
     def parting(self, other: WatchedRun) -> tuple[int, str] | None:
         """Return where the training of two runs parts; see `parting`."""

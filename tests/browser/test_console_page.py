@@ -13,6 +13,7 @@ from console_parts import opened, served
 
 from agent_runtime.store import read_segment, segment_path, write_segment
 from ale.console.bundle import write_bundle
+from ale.console.catalog import place_of
 
 KEPT = Path(__file__).parents[1] / "unit" / "kept" / "every_field.traj"
 ATTACKS = (
@@ -69,8 +70,8 @@ def test_a_run_its_list_and_a_rollout_are_reached_by_keys(page: Any) -> None:
     page.wait_for_selector(".token")
 
 
-def test_filters_stand_in_the_address(page: Any, address: str) -> None:
-    page.goto(f"{address}#/run/0?task=*script*&sort=order")
+def test_filters_stand_in_the_address(page: Any, address: str, run: Path) -> None:
+    page.goto(f"{address}#/run/{place_of(run)}?task=*script*&sort=order")
     page.wait_for_selector(".list .row")
     page.wait_for_selector("text=50 of 200 rollouts")
     page.fill("input[name=text]", "window.ran")
@@ -79,7 +80,7 @@ def test_filters_stand_in_the_address(page: Any, address: str) -> None:
 
 
 def test_a_step_appears_while_the_page_is_open(page: Any, address: str, run: Path) -> None:
-    page.goto(f"{address}#/run/0")
+    page.goto(f"{address}#/run/{place_of(run)}")
     page.wait_for_selector(".list .row")
     write_segment(segment_path(run, "step", 2), [replace(next(iter(read_segment(KEPT))), id="just written")])
     page.wait_for_selector("text=just written")
@@ -106,12 +107,12 @@ def test_a_bundle_opens_from_its_file_and_is_filtered_without_a_server(
 ) -> None:
     write_bundle(str(run), tmp_path / "one.html", ["text=<svg"])
     opened = (tmp_path / "one.html").as_uri()
-    page.goto(f"{opened}#/run/0?task=*svg*&sort=order")
+    page.goto(f"{opened}#/run/{place_of(run)}?task=*svg*&sort=order")
     page.wait_for_selector(".list .rows .row")
     page.wait_for_selector("text=50 rollouts")
     page.fill("input[name=task]", "*no such task*")
     page.wait_for_selector("text=0 of 50 rollouts")
-    page.goto(f"{opened}#/run/0")
+    page.goto(f"{opened}#/run/{place_of(run)}")
     page.click(".list .rows .row a")
     page.wait_for_selector("article")
     page.keyboard.press("t")
@@ -120,14 +121,14 @@ def test_a_bundle_opens_from_its_file_and_is_filtered_without_a_server(
     page.wait_for_selector("text=open the run itself with")
 
 
-def test_marks_of_direction_are_written_out(page: Any, address: str) -> None:
-    page.goto(f"{address}#/run/0")
+def test_marks_of_direction_are_written_out(page: Any, address: str, run: Path) -> None:
+    page.goto(f"{address}#/run/{place_of(run)}")
     page.wait_for_selector("text=\\u202egnp.exe")
 
 
-def test_a_phone_scrolls_one_way(page: Any, address: str) -> None:
+def test_a_phone_scrolls_one_way(page: Any, address: str, run: Path) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
-    for place in ("#/", "#/run/0", "#/run/0?tab=grid"):
+    for place in ("#/", f"#/run/{place_of(run)}", f"#/run/{place_of(run)}?tab=grid"):
         page.goto(f"{address}{place}")
         page.wait_for_selector(".page > *")
         assert page.evaluate("document.documentElement.scrollWidth") <= 390

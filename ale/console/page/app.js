@@ -8,9 +8,9 @@ import { showGroup, showPair, showRunsBeside } from "./compare.js";
 
 const VIEWS = [
   [/^$/, showRuns],
-  [/^run\/(\d+)$/, showRun],
-  [/^run\/(\d+)\/rollout$/, showRollout],
-  [/^run\/(\d+)\/group$/, showGroup],
+  [/^run\/([\w.+=~-]+)$/, showRun],
+  [/^run\/([\w.+=~-]+)\/rollout$/, showRollout],
+  [/^run\/([\w.+=~-]+)\/group$/, showGroup],
   [/^pair$/, showPair],
   [/^compare$/, showRunsBeside],
 ];
@@ -31,7 +31,7 @@ async function show() {
   crumbs([]);
   const [pattern, draw] = VIEWS.find(([each]) => each.test(path)) ?? [/^/, lost];
   try {
-    const found = await draw(page, parameters, crumbs, ...(path.match(pattern)?.slice(1).map(Number) ?? []));
+    const found = await draw(page, parameters, crumbs, ...(path.match(pattern)?.slice(1) ?? []));
     if (own === shown) view = { keys: {}, ...found };
     else found?.end?.();
   } catch (error) {

@@ -20,11 +20,11 @@ function column(found, place, apart) {
 
 export async function showPair(page, { one, first, other, second }, crumbs) {
   const [left, right, apart] = await Promise.all([
-    ask(`/api/runs/${Number(one)}/rollout`, { id: first }), ask(`/api/runs/${Number(other)}/rollout`, { id: second }), ask("/api/pair", { one, first, other, second })]);
+    ask(`/api/runs/${one}/rollout`, { id: first }), ask(`/api/runs/${other}/rollout`, { id: second }), ask("/api/pair", { one, first, other, second })]);
   crumbs([[`${left.row.name} beside ${right.row.name}`]]);
   page.append(
     el("h1", {}, "Two rollouts side by side"), el("p", { class: apart.where ? "parting" : "dim" }, apart.where ? `They part in ${apart.where}: ${apart.first} | ${apart.second}` : "They are equal but for times."),
-    el("div", { class: "columns", tabindex: 0 }, column(left, Number(one), apart.turn), column(right, Number(other), apart.turn)));
+    el("div", { class: "columns", tabindex: 0 }, column(left, one, apart.turn), column(right, other, apart.turn)));
   page.querySelector(".apart")?.scrollIntoView({ block: "center" });
 }
 
@@ -37,7 +37,7 @@ export async function showGroup(page, { id }, crumbs, place) {
 }
 
 export async function showRunsBeside(page, { runs = "" }, crumbs) {
-  const places = runs.split(",").map(Number).slice(0, 6);
+  const places = runs.split(",").slice(0, 6);
   const names = [...new Set(CURVES.flatMap(([, [, name, , low, high]]) => [name, low, high]))].filter(Boolean).join(",");
   const [told, ...found] = await Promise.all([ask("/api/compare", { runs: places.join(",") }), ...places.map((place) => ask(`/api/runs/${place}/metrics`, { names }))]);
   crumbs([["compare"]]);

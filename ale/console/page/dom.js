@@ -81,7 +81,7 @@ export async function copy(text) {
   }
 }
 
-// Addresses: #/run/0?task=x. Every state of a view that is worth a link stands in them.
+// Addresses: #/run/NAME?task=x. Every state of a view that is worth a link stands in them.
 export function link(path, parameters = {}) {
   const query = new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== "" && value != null));
   return `#/${path}${query.size ? `?${query}` : ""}`;

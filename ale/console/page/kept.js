@@ -5,11 +5,12 @@ export const KEPT = node ? JSON.parse(node.textContent) : null;
 
 export function kept(path, asked) {
   if (path === "/api/runs") return { places: KEPT.run.name, runs: [KEPT.run] };
-  if (path === "/api/runs/0") return KEPT.run;
-  if (path === "/api/runs/0/metrics") return KEPT.metrics;
-  if (path === "/api/runs/0/grid") return KEPT.grid;
-  if (path === "/api/runs/0/rollouts") return rollouts(asked);
-  const found = path === "/api/runs/0/rollout" ? KEPT.rollouts.find((each) => each.row.id === asked.id) : null;
+  const run = `/api/runs/${KEPT.run.place}`;
+  if (path === run) return KEPT.run;
+  if (path === `${run}/metrics`) return KEPT.metrics;
+  if (path === `${run}/grid`) return KEPT.grid;
+  if (path === `${run}/rollouts`) return rollouts(asked);
+  const found = path === `${run}/rollout` ? KEPT.rollouts.find((each) => each.row.id === asked.id) : null;
   if (!found) return null;
   const start = Number(asked.start ?? 0);
   return { ...found, parts: found.parts.slice(start, start + Number(asked.limit)) };

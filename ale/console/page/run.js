@@ -29,10 +29,11 @@ export async function showRun(page, parameters, crumbs, place) {
   const state = { file: "", task: "", step: "", outcome: "", text: "", sort: "", metric: "", tab: "", ...parameters };
   const keep = () => replaceParameters(`run/${place}`, state);
   const more = el("select", { "aria-label": "another metric", onchange: () => { state.metric = more.value; keep(); draw().catch(fail); } });
+  const leftOut = el("span", { class: "dim" });
   const list = rolloutList(place, state, keep);
   const grid = taskGrid(place, (filter) => { Object.assign(state, filter, { tab: "" }); keep(); list.restart(); choose(); });
   const tabs = el("div", { class: "tabs" }, button("Rollouts", () => tab("")), button("Tasks × steps", () => tab("grid")));
-  page.append(head, charts, el("div", { class: "tools" }, more), tabs, list.node, grid.node);
+  page.append(head, charts, el("div", { class: "tools" }, more, leftOut), tabs, list.node, grid.node);
 
   function tab(name) { state.tab = name; keep(); choose(); }
   function choose() {
@@ -52,6 +53,7 @@ export async function showRun(page, parameters, crumbs, place) {
     const drawn = CHARTS.map(([title, lines, isShare]) => chart(title, lines.map((line) => lineOf(found.series, line)), { onstep, isShare }));
     if (extra[1]) drawn.push(chart(`${extra[0]}: ${extra[1]}`, [lineOf(found.series, [extra[0], extra[1], extra[1]])], { onstep }));
     charts.replaceChildren(...(Object.keys(found.series).length ? drawn : [el("p", { class: "empty" }, "No step is on record.")]));
+    leftOut.textContent = found.left_out ? `${number(found.left_out)}${found.left_out === 1000 ? " or more" : ""} further kinds of metrics are left out` : "";
     const options = Object.entries(found.names).flatMap(([kind, each]) => each.map((name) => `${kind}:${name}`));
     if (more.options.length !== options.length + 1) {
       more.replaceChildren(el("option", { value: "" }, "another metric…"), ...options.map((name) => el("option", { value: name, selected: name === state.metric }, name)));

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from starlette.requests import Request
 from agent_runtime.store import segment_path, write_segment
 from ale.console import app as console_app
 from ale.console.app import _events
-from ale.console.catalog import Catalog
+from ale.console.catalog import PLACE, Catalog
 from ale.console.run import Columns, WatchedRun, parting
 from ale.errors import RecordError
 from ale.replay.listing import fields_of
@@ -30,18 +31,53 @@ def test_runs_are_listed_by_places_that_they_keep(tmp_path: Path) -> None:
     (tmp_path / "no run").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "b")
     asks = client(tmp_path)
-    assert [(run["place"], run["name"]) for run in asks.get("/api/runs").json()["runs"]] == [(0, "b")]
+    assert [(run["place"], run["name"]) for run in asks.get("/api/runs").json()["runs"]] == [("b", "b")]
     write_run(tmp_path / "a", {2: named("two")})
     found = asks.get("/api/runs").json()["runs"]
-    assert [(run["place"], run["name"], run["steps"]) for run in found] == [(0, "b", 1), (1, "a", 2)]
+    assert [(run["place"], run["name"], run["steps"]) for run in found] == [
+        ("b", "b", 1),
+        ("a", "a", 2),
+    ]
     assert found[0]["curve"] == [[1, 0.4, 0.3, 0.5]]
     assert found[0]["state"] == "stopped"
     (tmp_path / "b" / "summary.json").write_text("{}")
-    assert asks.get("/api/runs/0").json()["state"] == "finished"
+    assert asks.get("/api/runs/b").json()["state"] == "finished"
+
+
+def test_a_name_that_two_runs_share_has_a_suffix_that_stays(tmp_path: Path) -> None:
+    for place in ("one", "other"):
+        write_run(tmp_path / place / "lake", {1: named(place)})
+    write_run(tmp_path / "one" / "läufe~..", {1: named("third")})
+
+    def places(*folders: str) -> dict[str, str]:
+        told = client(*(tmp_path / each for each in folders)).get("/api/runs").json()["runs"]
+        return {run["folder"]: run["place"] for run in told}
+
+    both = places("one", "other")
+    lake, strange, other = both.values()
+    assert both == places("other", "one")
+    assert lake != other
+    assert all(re.fullmatch(rf"(?!\.+$){PLACE}", place) for place in both.values())
+    asks = client(tmp_path / "one", tmp_path / "other")
+    for place, ids in ((lake, ["one"]), (other, ["other"]), (strange, ["third"])):
+        found = asks.get(f"/api/runs/{place}/rollouts").json()["rows"]
+        assert [row["id"] for row in found] == ids
+    assert asks.get("/api/runs/lake").status_code == 404  # which one is not said
+    alone = client(tmp_path / "one")
+    for place in ("lake", lake):  # a name that no other has needs no suffix, and takes it
+        assert alone.get(f"/api/runs/{place}").json()["name"] == "lake"
+    assert alone.get(f"/api/runs/{other}").status_code == 404
+
+
+def test_an_address_finds_a_run_that_came_since(tmp_path: Path) -> None:
+    asks = client(write_run(tmp_path / "runs" / "a").parent)
+    assert asks.get("/api/runs/b").status_code == 404
+    write_run(tmp_path / "runs" / "b")
+    assert asks.get("/api/runs/b").json()["place"] == "b"
 
 
 @pytest.mark.parametrize(
-    "place", ["2", "-1", "1e3", "..", "%2e%2e%2fetc", "99999999999999999999", "b", "0x0"]
+    "place", ["2", "-1", "..", "%2e%2e%2fetc", "9" * 100, "b~00000000", "b~", "~", "%2fb", "b%00", "B"]
 )
 def test_a_run_is_no_path(tmp_path: Path, place: str) -> None:
     write_run(tmp_path / "b")
@@ -61,7 +97,7 @@ def test_an_empty_folder_says_where_it_looked(tmp_path: Path) -> None:
 
 def test_rows_are_those_of_replay_list(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {step: named(f"{step}-a", f"{step}-b") for step in (1, 2, 3)})
-    found = client(run).get("/api/runs/0/rollouts").json()
+    found = client(run).get("/api/runs/run/rollouts").json()
     own = {"outcome", "kind", "name"}
     served = [{name: value for name, value in row.items() if name not in own} for row in found["rows"]]
     assert served == json.loads(json.dumps([fields_of(*each) for each in rows(str(run))]))
@@ -77,7 +113,7 @@ def test_rows_come_in_windows_filtered_and_sorted(tmp_path: Path) -> None:
     asks = client(run)
 
     def ids(**asked: object) -> list[str]:
-        return [row["id"] for row in asks.get("/api/runs/0/rollouts", params=asked).json()["rows"]]  # type: ignore[arg-type]
+        return [row["id"] for row in asks.get("/api/runs/run/rollouts", params=asked).json()["rows"]]  # type: ignore[arg-type]
 
     assert ids(start=1, limit=1) == ["no"]
     assert ids(sort="newest") == ["odd", "no", "yes"]
@@ -95,7 +131,7 @@ def test_rows_come_in_windows_filtered_and_sorted(tmp_path: Path) -> None:
         {"task": "*" * 201},
         {"step": "a"},
     ):
-        assert asks.get("/api/runs/0/rollouts", params=bad).status_code == 422
+        assert asks.get("/api/runs/run/rollouts", params=bad).status_code == 422
 
 
 def test_a_search_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +140,7 @@ def test_a_search_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.M
     found, start = [], 0
     while start is not None:
         asked = {"text": plain().actions[0], "start": start}
-        answer = client(run).get("/api/runs/0/rollouts", params=asked).json()
+        answer = client(run).get("/api/runs/run/rollouts", params=asked).json()
         found += [row["id"] for row in answer["rows"]]
         start = answer["next"]
     assert found == list("abcde")
@@ -113,12 +149,12 @@ def test_a_search_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.M
 def test_a_rollout_is_what_replay_show_prints(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {1: named("first", "second")})
     asks = client(run)
-    whole = asks.get("/api/runs/0/rollout", params={"id": "second"}).json()
+    whole = asks.get("/api/runs/run/rollout", params={"id": "second"}).json()
     pieces = [
         part
         for start in range(whole["of"])
         for part in asks.get(
-            "/api/runs/0/rollout", params={"id": "second", "start": start, "limit": 1}
+            "/api/runs/run/rollout", params={"id": "second", "start": start, "limit": 1}
         ).json()["parts"]
     ]
     assert pieces == whole["parts"]
@@ -131,22 +167,22 @@ def test_a_rollout_is_what_replay_show_prints(tmp_path: Path) -> None:
         assert told["ids"] == turn.completion_ids.tolist()
         assert len(told["logprobs"]) == len(told["ids"]) == sum(count for _, count in told["versions"])
     assert whole["near"]["previous"] == "first"
-    assert asks.get("/api/runs/0/rollout", params={"id": "third"}).status_code == 404
+    assert asks.get("/api/runs/run/rollout", params={"id": "third"}).status_code == 404
 
 
 def test_a_long_text_is_cut_until_it_is_asked_for(tmp_path: Path) -> None:
     long = replace(plain(), grader_output="x" * 1_000_000)
     asks = client(write_run(tmp_path / "run", {1: [long]}))
-    told = asks.get("/api/runs/0/rollout", params={"id": long.id}).json()["parts"]
+    told = asks.get("/api/runs/run/rollout", params={"id": long.id}).json()["parts"]
     number = next(at for at, part in enumerate(told) if part["kind"] == "graded")
     assert (len(told[number]["text"]), told[number]["chars"]) == (20_000, 1_000_000)
     asked = {"id": long.id, "start": number, "limit": 1, "whole": number}
-    assert len(asks.get("/api/runs/0/rollout", params=asked).json()["parts"][0]["text"]) == 1_000_000
+    assert len(asks.get("/api/runs/run/rollout", params=asked).json()["parts"][0]["text"]) == 1_000_000
 
 
 def test_the_grid_counts_what_passed_among_what_was_graded(tmp_path: Path) -> None:
     solved, lost = replace(plain(), id="yes", passed=True), replace(plain(), id="no", passed=False)
-    found = client(write_run(tmp_path / "run", {1: [solved, lost]})).get("/api/runs/0/grid").json()
+    found = client(write_run(tmp_path / "run", {1: [solved, lost]})).get("/api/runs/run/grid").json()
     [(_, task, [cell])] = found["step"]["tasks"]
     assert (task, cell) == (plain().task_id, [1, 2])
 
@@ -159,12 +195,12 @@ def test_metrics_are_columns_with_gaps(tmp_path: Path) -> None:
         {"step": 3, "kind": "train", "a": 3, "b": 2},
     ]
     (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    found = client(run).get("/api/runs/0/metrics", params={"names": "a,b,none"}).json()
+    found = client(run).get("/api/runs/run/metrics", params={"names": "a,b,none"}).json()
     assert found["series"]["train"] == {
         "step": [1, 2, 3],
         "values": {"a": [1, None, 3], "b": [None, None, 2]},
     }
-    assert client(run).get("/api/runs/0/metrics", params={"names": "a", "points": 2}).json()["series"][
+    assert client(run).get("/api/runs/run/metrics", params={"names": "a", "points": 2}).json()["series"][
         "train"
     ]["step"] == [1, 3]
 
@@ -175,7 +211,7 @@ def test_metrics_grow_tear_and_are_cut_back(tmp_path: Path) -> None:
     asks = client(run)
 
     def steps() -> list[int]:
-        return asks.get("/api/runs/0/metrics").json()["series"]["train"]["step"]  # type: ignore[no-any-return]
+        return asks.get("/api/runs/run/metrics").json()["series"]["train"]["step"]  # type: ignore[no-any-return]
 
     assert steps() == [1, 2]
     with (run / "metrics.jsonl").open("a") as file:
@@ -189,7 +225,7 @@ def test_metrics_grow_tear_and_are_cut_back(tmp_path: Path) -> None:
     beside.replace(run / "metrics.jsonl")
     assert steps() == [1]
     (run / "metrics.jsonl").unlink()
-    assert asks.get("/api/runs/0/metrics").json()["series"] == {}
+    assert asks.get("/api/runs/run/metrics").json()["series"] == {}
 
 
 def test_damaged_metrics_are_told_and_the_rest_is_shown(tmp_path: Path) -> None:
@@ -197,7 +233,7 @@ def test_damaged_metrics_are_told_and_the_rest_is_shown(tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text(
         '{"step": 1, "kind": "train"}\nnot JSON\n[]\n{"step": 4, "kind": "train"}\n'
     )
-    found = client(run).get("/api/runs/0/metrics").json()
+    found = client(run).get("/api/runs/run/metrics").json()
     assert found["series"]["train"]["step"] == [1, 4]
     assert "line 2 is not JSON" in found["problem"]
     assert "line 2" in client(tmp_path).get("/api/runs").json()["runs"][0]["problem"]
@@ -208,8 +244,8 @@ def test_damaged_settings_are_told(tmp_path: Path, settings: str) -> None:
     run = write_run(tmp_path / "run", {1: named("one")})
     (run / "config.toml").write_text(settings)
     asks = client(run)
-    assert asks.get("/api/runs/0").json()["problem"]
-    assert len(asks.get("/api/runs/0/rollouts").json()["rows"]) == 1
+    assert asks.get("/api/runs/run").json()["problem"]
+    assert len(asks.get("/api/runs/run/rollouts").json()["rows"]) == 1
 
 
 def test_damaged_rollouts_are_told_and_intact_ones_listed(tmp_path: Path) -> None:
@@ -218,11 +254,11 @@ def test_damaged_rollouts_are_told_and_intact_ones_listed(tmp_path: Path) -> Non
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF
     path.write_bytes(content)
-    found = client(run).get("/api/runs/0/rollouts").json()
+    found = client(run).get("/api/runs/run/rollouts").json()
     assert found["damaged"] >= 1
     assert "c" in [row["id"] for row in found["rows"]]
     path.write_bytes(b"")
-    assert client(run).get("/api/runs/0/rollouts").json()["damaged"] == 1
+    assert client(run).get("/api/runs/run/rollouts").json()["damaged"] == 1
 
 
 def test_a_record_that_is_gone_is_an_answer(tmp_path: Path) -> None:
@@ -232,7 +268,7 @@ def test_a_record_that_is_gone_is_an_answer(tmp_path: Path) -> None:
     segment_path(run, "step", 1).unlink()
     assert list(watched.rows().all) == []
     asks = client(run)
-    assert asks.get("/api/runs/0/rollout", params={"id": "a"}).status_code == 404
+    assert asks.get("/api/runs/run/rollout", params={"id": "a"}).status_code == 404
 
 
 def test_a_file_is_read_once_and_new_ones_are_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +303,8 @@ def test_kinds_without_end_are_kept_within_a_bound(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     lines = [{"step": 1, "kind": f"kind {number}", "x": 1.0} for number in range(500)]
     (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert len(WatchedRun(run).metrics((), 2)["names"]) <= 64
+    found = WatchedRun(run).metrics((), 2)
+    assert (len(found["names"]), found["left_out"]) == (64, 436)
 
 
 async def test_an_account_ends_with_who_asked_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,7 +364,7 @@ def test_two_rollouts_part_where_replay_diff_says(tmp_path: Path) -> None:
     one = plain()
     other = replace(one, id="other", actions=("else", *one.actions[1:]))
     asks = client(write_run(tmp_path / "run", {1: [one, other]}))
-    asked = {"one": 0, "first": one.id, "other": 0, "second": "other"}
+    asked = {"one": "run", "first": one.id, "other": "run", "second": "other"}
     assert asks.get("/api/pair", params=asked).json() == {
         "where": "turn 0: action",
         "turn": 0,
@@ -343,7 +380,7 @@ def test_runs_are_compared_by_settings_and_where_they_part(tmp_path: Path) -> No
     (tmp_path / "b" / "config.toml").write_text('env = "frozen_lake"\nalgo = "grpo"\nseed = 3\nsteps = 9\n')
     lines = (tmp_path / "b" / "metrics.jsonl").read_text().replace('"success": 0.2', '"success": 0.9')
     (tmp_path / "b" / "metrics.jsonl").write_text(lines)
-    found = client(tmp_path).get("/api/compare", params={"runs": "0,1"}).json()
+    found = client(tmp_path).get("/api/compare", params={"runs": "a,b"}).json()
     assert found["settings"] == {"algo": ["ipa", "grpo"]}
     assert found["parting"] == {"step": 2, "name": "success"}
 
@@ -377,7 +414,7 @@ def test_the_console_changes_no_file_of_a_run(tmp_path: Path) -> None:
 
     before = state()
     asks = client(tmp_path)
-    for what in ("", "/0", "/0/rollouts", "/0/grid", "/0/metrics", "/0/rollout?id=a"):
+    for what in ("", "/run", "/run/rollouts", "/run/grid", "/run/metrics", "/run/rollout?id=a"):
         assert asks.get(f"/api/runs{what}").status_code == 200
     assert state() == before
     assert any((run / "trajectories" / ".index").iterdir())  # what `ale replay list` keeps, too

@@ -64,13 +64,13 @@ def test_it_holds_what_the_console_answers(tmp_path: Path) -> None:
     served = client(run)
     served.get("/api/runs")
     for name in ("a", "b", "c"):
-        answer = served.get("/api/runs/0/rollout", params={"id": name}).json()
+        answer = served.get("/api/runs/run/rollout", params={"id": name}).json()
         (own,) = (each for each in held["rollouts"] if each["row"]["id"] == name)
         assert own == {**answer, "goes_on": ""}
     names = [name for each in held["metrics"]["names"].values() for name in each]
-    assert held["metrics"] == served.get("/api/runs/0/metrics", params={"names": ",".join(names)}).json()
-    assert held["grid"] == served.get("/api/runs/0/grid").json()
-    assert held["rows"] == served.get("/api/runs/0/rollouts").json()["rows"]
+    assert held["metrics"] == served.get("/api/runs/run/metrics", params={"names": ",".join(names)}).json()
+    assert held["grid"] == served.get("/api/runs/run/grid").json()
+    assert held["rows"] == served.get("/api/runs/run/rollouts").json()["rows"]
     assert tempfile.gettempdir() not in json.dumps(held)
 
 

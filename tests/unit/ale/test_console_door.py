@@ -72,7 +72,7 @@ def test_nothing_can_be_written(tmp_path: Path, method: str) -> None:
 
 def test_a_computation_is_begun_by_the_own_page_alone(tmp_path: Path) -> None:
     asks = client(write_run(tmp_path / "run"))
-    place = "/api/runs/0/account?id=x"
+    place = "/api/runs/run/account?id=x"
     assert asks.get(place).status_code == 405
     assert asks.post(place).status_code == 403
     assert asks.post(place, headers={"origin": "http://evil.example"}).status_code == 403

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from agent_runtime.store import segment_path, write_segment
 from agent_runtime.types import RolloutFailure, StopReason, Trajectory
+from ale.console.catalog import place_of
 from ale.replay.showing import lines_of, transcript
 from rock_env.telemetry.shown import visible
 
@@ -114,7 +115,7 @@ def test_the_catalogue_is_large() -> None:
 def asks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """Ask a console over one run that holds the whole catalogue, and over runs that are called so."""
     folder = tmp_path_factory.mktemp("runs")
-    write_run(folder / "!", {1: map(carrying, HOSTILE.values())})
+    write_run(folder / "run", {1: map(carrying, HOSTILE.values())})
     for text in HOSTILE.values():
         write_run(folder / name_of(text), {1: [plain()]})
     with client(folder) as found:
@@ -129,7 +130,7 @@ def name_of(text: str) -> str:
 def test_what_a_rollout_holds_arrives_as_text(asks: TestClient, text: str) -> None:
     rollout = carrying(text)
     asked = {"id": rollout.id, "limit": 1000}
-    whole = asks.get("/api/runs/0/rollout", params=asked)
+    whole = asks.get("/api/runs/run/rollout", params=asked)
     assert whole.headers["content-type"] == "application/json"
     assert whole.content.isascii()
     assert not any(byte < 0x20 or byte == 0x7F for byte in whole.content)
@@ -137,7 +138,7 @@ def test_what_a_rollout_holds_arrives_as_text(asks: TestClient, text: str) -> No
     for number, part in enumerate(found["parts"]):
         if part["chars"] > len(part["text"]):
             one = {"id": rollout.id, "start": number, "limit": 1, "whole": number}
-            found["parts"][number] = asks.get("/api/runs/0/rollout", params=one).json()["parts"][0]
+            found["parts"][number] = asks.get("/api/runs/run/rollout", params=one).json()["parts"][0]
     printed = [visible(line) for line in transcript(rollout, tokens=False)]
     served = [line for part in found["parts"] for line in lines_of(part["kind"], part["text"])]
     if (
@@ -150,19 +151,21 @@ def test_what_a_rollout_holds_arrives_as_text(asks: TestClient, text: str) -> No
     assert row["id"] == rollout.id  # the address of it; `name` is shown
     for name in ("name", "task", "env", "group", "end", "file"):
         assert visible(row[name]) == row[name]
-    assert asks.get("/api/runs/0/rollouts", params={"text": text[:200]}).status_code == 200
-    assert asks.get("/api/runs/0/rollouts", params={"task": text[:200] or "*"}).status_code == 200
+    assert asks.get("/api/runs/run/rollouts", params={"text": text[:200]}).status_code == 200
+    assert asks.get("/api/runs/run/rollouts", params={"task": text[:200] or "*"}).status_code == 200
 
 
 def test_tasks_and_runs_are_named_visibly(asks: TestClient) -> None:
-    listed = asks.get("/api/runs/0/rollouts", params={"limit": 500}).json()["rows"]
+    listed = asks.get("/api/runs/run/rollouts", params={"limit": 500}).json()["rows"]
     assert [row["task"] for row in listed] == list(map(visible, HOSTILE.values()))
-    tasks = {line[1] for line in asks.get("/api/runs/0/grid").json()["step"]["tasks"]}
+    tasks = {line[1] for line in asks.get("/api/runs/run/grid").json()["step"]["tasks"]}
     assert tasks == set(map(visible, HOSTILE.values()))
     answer = asks.get("/api/runs")
     assert answer.content.isascii()
-    names = {run["name"] for run in answer.json()["runs"]}
-    assert names == {"!", *(visible(name_of(text)) for text in HOSTILE.values())}
+    runs = answer.json()["runs"]
+    assert {run["name"] for run in runs} == {"run", *(visible(name_of(text)) for text in HOSTILE.values())}
+    for run in runs:
+        assert asks.get(f"/api/runs/{run['place']}").json()["name"] == run["name"]
 
 
 def test_a_name_that_is_no_text_is_listed(tmp_path: Path) -> None:
@@ -193,10 +196,10 @@ def test_hostile_settings_and_metrics_are_text(tmp_path: Path) -> None:
         {"step": 3, "kind": "train", "loss": 2},
     ]
     (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    found = client(run).get("/api/runs/0/metrics", params={"names": f"loss,{HOSTILE['image']}"}).json()
+    found = client(run).get("/api/runs/run/metrics", params={"names": f"loss,{HOSTILE['image']}"}).json()
     assert found["series"]["train"]["values"]["loss"][-1] == 2
     assert found["problem"]
-    assert client(run).get("/api/runs/0").json()["settings"]["env"] == HOSTILE["svg"]
+    assert client(run).get("/api/runs/run").json()["settings"]["env"] == HOSTILE["svg"]
 
 
 def test_a_failure_has_no_reward(tmp_path: Path) -> None:
@@ -205,9 +208,9 @@ def test_a_failure_has_no_reward(tmp_path: Path) -> None:
         failure=RolloutFailure("env_lost", HOSTILE["svg"], 0),
     )  # fmt: skip
     asks = client(write_run(tmp_path / "run", {1: [failed]}))
-    [row] = asks.get("/api/runs/0/rollouts", params={"outcome": "errored"}).json()["rows"]
+    [row] = asks.get("/api/runs/run/rollouts", params={"outcome": "errored"}).json()["rows"]
     assert (row["reward"], row["outcome"]) == (None, "errored")
-    assert asks.get("/api/runs/0/grid").json()["step"]["tasks"][0][2] == [[0, 0]]
+    assert asks.get("/api/runs/run/grid").json()["step"]["tasks"][0][2] == [[0, 0]]
 
 
 def test_files_with_hostile_names_are_listed_by_them(tmp_path: Path) -> None:
@@ -215,7 +218,7 @@ def test_files_with_hostile_names_are_listed_by_them(tmp_path: Path) -> None:
     for name in named:
         write_segment(segment_path(tmp_path, "step", 1).with_name(name), [plain()])
     asks, asked = client(tmp_path), {"limit": 500}
-    while (answer := asks.get("/api/runs/0/rollouts", params=asked)).json()["left"]:
+    while (answer := asks.get(f"/api/runs/{place_of(tmp_path)}/rollouts", params=asked)).json()["left"]:
         pass  # a busy machine reads them over several answers
     assert answer.content.isascii()
     assert {row["file"] for row in answer.json()["rows"]} == set(map(visible, named))
@@ -232,7 +235,7 @@ def test_a_turn_of_100_000_tokens_is_an_answer(tmp_path: Path) -> None:
     )
     rollout = replace(whole, id="long", turns=(long, *whole.turns[1:]))
     asks = client(write_run(tmp_path / "run", {1: [rollout]}))
-    turn = asks.get("/api/runs/0/rollout", params={"id": "long"}).json()["turns"][0]
+    turn = asks.get("/api/runs/run/rollout", params={"id": "long"}).json()["turns"][0]
     assert (len(turn["ids"]), len(turn["logprobs"]), turn["versions"]) == (count, count, [[1, count]])
 
 
@@ -242,12 +245,12 @@ def test_an_observation_of_50_mb_comes_cut(tmp_path: Path) -> None:
     seen = "\u202e" + "[x] <b>\n" * (size // 8)
     rollout = replace(whole, id="large", first_observation=seen, env="webshop@1")
     asks = client(write_run(tmp_path / "run", {1: [rollout]}))
-    answer = asks.get("/api/runs/0/rollout", params={"id": "large"})
+    answer = asks.get("/api/runs/run/rollout", params={"id": "large"})
     assert len(answer.content) < 1_000_000
     [part] = [each for each in answer.json()["parts"] if each["chars"] > size]
     assert part["chars"] - len(part["text"]) == len(seen) - 20_000
     assert part["text"].startswith("\\u202e[x] <b>")
-    assert asks.get("/api/runs/0/rollouts", params={"text": "no such text"}).json()["rows"] == []
+    assert asks.get("/api/runs/run/rollouts", params={"text": "no such text"}).json()["rows"] == []
 
 
 def test_deep_json_in_settings_and_metrics_is_told(tmp_path: Path) -> None:
@@ -255,8 +258,8 @@ def test_deep_json_in_settings_and_metrics_is_told(tmp_path: Path) -> None:
     (run / "config.toml").write_text("env = " + "[" * 5000 + "]" * 5000 + "\n")
     (run / "metrics.jsonl").write_text('{"step": 1, "kind": "train", "loss": ' + "[" * 100_000 + "\n")
     asks = client(run)
-    assert asks.get("/api/runs/0").json()["problem"]
-    assert asks.get("/api/runs/0/metrics", params={"names": "loss"}).json()["problem"]
+    assert asks.get("/api/runs/run").json()["problem"]
+    assert asks.get("/api/runs/run/metrics", params={"names": "loss"}).json()["problem"]
 
 
 def test_a_link_in_place_of_records_is_not_followed_to_a_device(tmp_path: Path) -> None:
@@ -267,4 +270,4 @@ def test_a_link_in_place_of_records_is_not_followed_to_a_device(tmp_path: Path) 
     (run / "trajectories" / "step-000001.rollouts").symlink_to("/dev/zero")
     asks = client(tmp_path)
     assert asks.get("/api/runs").json()["runs"][0]["problem"]
-    assert asks.get("/api/runs/0/rollouts").json()["damaged"] == 1
+    assert asks.get("/api/runs/run/rollouts").json()["damaged"] == 1

@@ -52,7 +52,7 @@ def asked(folder: Path, content: bytes, media_type: str = "image/png", sha256: s
     run = write_run(folder / "run", {1: [replace(plain(), id="one", artifacts=(attached,))]})
     (run / "trajectories" / "artifacts").mkdir()
     (run / "trajectories" / "artifacts" / digest).write_bytes(content)
-    return client(run).get("/api/runs/0/image", params={"id": "one", "file": 0})
+    return client(run).get("/api/runs/run/image", params={"id": "one", "file": 0})
 
 
 @pytest.mark.parametrize(("content", "kind"), [(png(), "image/png"), (jpeg(), "image/jpeg")])
@@ -108,19 +108,19 @@ def test_a_file_of_another_content_than_its_name_is_not_served(tmp_path: Path) -
     run = tmp_path / "run"
     [kept] = (run / "trajectories" / "artifacts").iterdir()
     kept.write_bytes(png(3, 3))
-    answer = client(run).get("/api/runs/0/image", params={"id": "one", "file": 0})
+    answer = client(run).get("/api/runs/run/image", params={"id": "one", "file": 0})
     assert "damaged" in answer.json()["detail"]
     kept.unlink()
     kept.symlink_to("/dev/zero")
-    assert client(run).get("/api/runs/0/image", params={"id": "one", "file": 0}).status_code == 409
-    assert client(run).get("/api/runs/0/image", params={"id": "one", "file": 7}).status_code == 409
+    assert client(run).get("/api/runs/run/image", params={"id": "one", "file": 0}).status_code == 409
+    assert client(run).get("/api/runs/run/image", params={"id": "one", "file": 7}).status_code == 409
 
 
 def test_a_rollout_says_which_of_its_files_are_pictures(tmp_path: Path) -> None:
     files = [("image/png", ""), ("text/html", ""), ("image/png", "too large"), ("image/svg+xml", "")]
     attached = tuple(RecordedArtifact(OF_FIRST, "x", kind, "a" * 64, 9, missing) for kind, missing in files)
     asks = client(write_run(tmp_path / "run", {1: [replace(plain(), id="one", artifacts=attached)]}))
-    parts = asks.get("/api/runs/0/rollout", params={"id": "one"}).json()["parts"]
+    parts = asks.get("/api/runs/run/rollout", params={"id": "one"}).json()["parts"]
     assert [part["file"] for part in parts if part["kind"] == "artifact"] == [0, None, None, None]
 
 
