@@ -18,9 +18,9 @@ from ale.console.guard import Door, is_loopback
 from ale.errors import RecordError
 from ale.terminal import stdout
 
-__all__ = ["console"]
+__all__ = ["LIMITS", "console"]
 
-_LIMITS = Limits(body_bytes=0, head_bytes=16 << 10, connections=128)
+LIMITS = Limits(body_bytes=0, head_bytes=16 << 10, connections=128)
 
 
 def console(
@@ -80,7 +80,7 @@ def console(
 
 
 async def _serve(door: Door, address: str) -> None:
-    async with serving(door, address, limits=_LIMITS) as url:
+    async with serving(door, address, limits=LIMITS) as url:
         stdout().print(f"{url}/{f'?token={door.token}' if door.token else ''}")
         stdout().print("Ctrl-C ends it.")
         await asyncio.Event().wait()

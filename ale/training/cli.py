@@ -157,6 +157,14 @@ def train(
     notify: NotifyOption = None,
     notify_when: NotifyWhenOption = None,
     observe: ObserveOption = None,
+    console: Annotated[
+        bool,
+        typer.Option(
+            "--console",
+            help="Open the console on the run, at port 8399 of this machine.",
+            rich_help_panel=PLACE,
+        ),
+    ] = False,
 ) -> None:
     """Train a model in an environment, as an agent of ours or behind a CLI agent: ale train --env swe --agent qwen-code.
 
@@ -179,6 +187,7 @@ def train(
                 notify=notify,
                 notify_when=notify_when or (),
                 observe=observe or (),
+                console=console,
             )
         )
     )

@@ -24,6 +24,7 @@ from ale.training.progress import LiveProgress, PlainProgress, bracketed, sample
 from ale.waiting import LIBRARIES, unsaid, waiting_for
 from ale.watching.notifying import train_notifying
 from ale.watching.observing import observing
+from ale.watching.page import Page
 from trainer import checkpoint
 from trainer.config import TrainConfig, dealt
 from trainer.copies.fetching import fetch
@@ -60,6 +61,8 @@ class TrainCommand:
     """Whom to tell what becomes of the run, and beyond which bounds of metrics (`ale.watching.notifying`)."""
     observe: Sequence[str] = ()
     """Who is told every record of metrics (`ale.watching.observing`)."""
+    console: bool = False
+    """Open the console on the run (`ale.watching.page`)."""
 
     @property
     def verb(self) -> str:
@@ -152,6 +155,8 @@ def _train(
             return None
         with held():  # its thread
             stack.enter_context(progress.display())
+        if command.console:
+            stack.enter_context(Page(folder, watcher.on_log))
         summary = api.train(
             config,
             run_folder=folder,

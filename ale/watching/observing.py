@@ -54,7 +54,7 @@ class _Process:
         self.name, self._say = name, say
         self._waiting: deque[dict[str, Any]] = deque()
         self._moved = threading.Condition()
-        self._left_out, self._ends, self._said = 0, False, set[str]()
+        self._left_out, self._ends, self._given_up, self._said = 0, False, False, set[str]()
         self.ready, self.why_not = threading.Event(), ""
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "trainer.observers.process", name],
@@ -90,6 +90,7 @@ class _Process:
         for each in self._threads:
             each.join(max(0.0, until_s - time.monotonic()))
         if self._threads[1].is_alive():
+            self._given_up = True
             self._say_once("has not taken everything in time and is given up")
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)  # and what it has left behind
@@ -123,7 +124,7 @@ class _Process:
         if not self.ready.is_set():
             self.why_not = "its process ended as it began"
             self.ready.set()
-        elif not self._ends and not self.why_not:
+        elif not self.why_not and not self._given_up and (self._process.wait() or not self._ends):
             self._say_once("ended: its process is gone, and is told nothing more")
 
     def _say_once(self, what: str) -> None:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from observers_here import installed
+from typer.testing import CliRunner
 
+from ale import api
+from ale.cli import app
+from ale.training import training
 from ale.watching import observing as observing_module
 from ale.watching.observing import Observing, observing
 from rock_env.errors import UnknownName
@@ -239,6 +244,32 @@ def test_one_that_does_not_load_is_an_error_before_the_run(run: Path, name: str,
 def test_an_unknown_one_is_an_error_that_names_the_known(run: Path) -> None:
     with pytest.raises(UnknownName, match="my_Keeps"):
         observed(run, "my_Keep")
+
+
+def test_ale_train_tells_those_it_names_and_opens_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Path] = []
+
+    @contextmanager
+    def page(folder: Path, say: object) -> Iterator[None]:
+        opened.append(folder)
+        yield
+
+    def stopped(config: object, *, run_folder: Path, observer: Observing, **_: object) -> None:
+        run_folder.mkdir()
+        (run_folder / "config.toml").write_text(SETTINGS)
+        record(run_folder, observer, range(1, 3))
+
+    monkeypatch.setattr(training, "Page", page)
+    monkeypatch.setattr(api, "train", stopped)
+    run = tmp_path / "lake"
+    words = ["train", "--env", "frozen_lake", "--algo", "grpo", "--run", str(run), "--quiet"]
+    done = CliRunner().invoke(app, [*words, "--observe", "my_Keeps", "--observe", "tensorboard", "--console"])
+    assert done.exit_code == training.EXIT_INTERRUPTED
+    assert [next(iter(each)) for each in kept(run)] == ["begin", "record", "record", "end"]
+    assert kept(run)[-1] == {"end": "stopped"}
+    assert opened == [run]
 
 
 def test_everything_else_passes_through(run: Path) -> None:
