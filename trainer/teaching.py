@@ -26,9 +26,9 @@ TORN_KL, TORN_STEPS = 0.03, 3
 next undoes. Runs that learn have less, or groups most of which teach."""
 COLLAPSED = 0.1
 """Of the first step's entropy: what is left where a policy has stopped trying."""
-_SOLVED = 0.95
+SOLVED = 0.95
 """Success from which a policy that tries little more is one that has learned."""
-_FELL, _KNOWN = 0.5, 0.2
+FELL, KNOWN = 0.5, 0.2
 """With less than this share of a best success that was beyond chance, something was destroyed."""
 
 
@@ -103,7 +103,7 @@ def starving(step: int, metrics: Mapping[str, float], signal: Signal) -> str:
     success = metrics.get("start_success", metrics.get("success", 0.0))
     if math.isnan(signal.first_entropy):
         signal.first_entropy = entropy
-    fell = success < _FELL * signal.best_success and signal.best_success > _KNOWN
+    fell = success < FELL * signal.best_success and signal.best_success > KNOWN
     signal.best_success = max(signal.best_success, success)
     teaching = metrics.get("credit/groups", 0.0)
     signal.lean_steps = signal.lean_steps + 1 if teaching <= LEAN_SHARE * groups else 0
@@ -112,7 +112,7 @@ def starving(step: int, metrics: Mapping[str, float], signal: Signal) -> str:
         signal.moved = [*signal.moved, metrics.get("kl/k3", 0.0)][-TORN_STEPS:]
     moved = sum(signal.moved) / TORN_STEPS
     torn = moved > TORN_KL and len(signal.moved) == TORN_STEPS and teaching <= groups / 2
-    if signal.is_named or not (signal.lean_steps >= LEAN_STEPS or torn or (collapsed and success < _SOLVED)):
+    if signal.is_named or not (signal.lean_steps >= LEAN_STEPS or torn or (collapsed and success < SOLVED)):
         return ""
     signal.is_named = True
     failed, passed = metrics["failed_groups"], metrics["passed_groups"]

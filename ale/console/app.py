@@ -53,6 +53,7 @@ Asked = Annotated[str, Query(pattern=f"^{PLACE}$")]
 """The place of a run, too."""
 Id = Annotated[str, Query(max_length=500)]
 Pattern = Annotated[str, Query(max_length=200)]
+Step = Annotated[int | None, Query(ge=-(1 << 60), lt=1 << 60)]
 Start = Annotated[int, Query(ge=0, lt=1 << 40)]
 
 
@@ -115,6 +116,12 @@ def _add_runs(app: FastAPI, catalog: Catalog) -> None:
     ) -> Any:
         found = _run(catalog, place).metrics(names.split(",")[:100], points)
         return _Json({**found, "problem": visible(found["problem"])})
+
+    @app.get("/api/runs/{place}/between")
+    def steps_beside(place: Place, first: Step = None, last: Step = None) -> Any:
+        watched = _run(catalog, place)
+        found = watched.between(first, last)
+        return _Json({**found, "tasks": rollouts.changed(watched.rows(), found["first"], found["last"])})
 
     @app.get("/api/compare")
     def compared(runs: Annotated[str, Query(pattern=f"^{PLACE}(,{PLACE}){{1,5}}$")]) -> Any:
@@ -180,6 +187,7 @@ def about(place: str, run: WatchedRun) -> dict[str, Any]:
         "problem": visible(problem),
         "changed": _changed(run),
         "train_s": finite(record.train_s),
+        "signs": run.signs(),
         "curve": [
             [each.step, *map(finite, (each.success, each.success_low, each.success_high))]
             for each in curve[-200:]

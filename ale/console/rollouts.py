@@ -6,7 +6,7 @@ Everything that is said of a rollout comes from the readers of `ale replay`; tex
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from ale.replay.rows import Row
 from ale.replay.showing import parts
 from rock_env.telemetry.shown import visible
 
-__all__ = ["grid", "one", "pair", "window"]
+__all__ = ["changed", "grid", "one", "pair", "window"]
 
 NEWEST = "newest"
 """Beside `SORTS`: the order of time backwards."""
@@ -30,6 +30,8 @@ MOST_READ = 500
 """Records that are looked through at a time for a text."""
 MOST_TEXT = 20_000
 """Characters of one piece that come unasked."""
+MOST_NAMED, AROUND = 50, 2
+"""Tasks that are told by name; steps on both sides of one that count with it."""
 MOST_TASKS, MOST_STEPS = 300, 400
 """Of a grid: the tasks that were played in most steps, the newest steps."""
 
@@ -104,8 +106,48 @@ def grid(rows: Rows) -> dict[str, Any]:
             [visible(env), visible(task), [tasks[env, task].get(step) for step in steps]]
             for env, task in first
         ]
-        found[kind] = {"steps": steps, "tasks": lines, "of": len(tasks)}
+        unsolved = [key for key, each in tasks.items() if _is_never_solved(each)]
+        found[kind] = {
+            "steps": steps,
+            "tasks": lines,
+            "of": len(tasks),
+            "never_solved": [visible(task) for _, task in sorted(unsolved)[:MOST_NAMED]],
+            "unsolved": len(unsolved),
+        }
     return found
+
+
+def _is_never_solved(cells: Mapping[int, Sequence[int]]) -> bool:
+    return any(graded for _, graded in cells.values()) and not any(passed for passed, _ in cells.values())
+
+
+def changed(rows: Rows, first: int | None, last: int | None) -> list[dict[str, Any]]:
+    """Return the tasks of which another share passed around the last step than around the first, the largest change first.
+
+    Of each: passed and graded rollouts within `AROUND` steps.
+    """
+    if first is None or last is None:
+        return []
+    found: dict[tuple[str, str, str], tuple[list[int], list[int]]] = {}
+    for path, row in rows.all:
+        sides = [side for side, step in enumerate((first, last)) if abs(row.step - step) <= AROUND]
+        for side in sides if not row.failed else ():
+            key = (kind_of(path), row.env, row.task_id)
+            count = found.setdefault(key, ([0, 0], [0, 0]))[side]
+            count[0] += row.passed
+            count[1] += 1
+    told: list[dict[str, Any]] = [
+        {
+            "kind": kind,
+            "task": visible(task),
+            "first": one,
+            "last": other,
+            "by": other[0] / other[1] - one[0] / one[1],
+        }
+        for (kind, _, task), (one, other) in found.items()
+        if one[1] and other[1] and one[0] * other[1] != other[0] * one[1]
+    ]
+    return sorted(told, key=lambda each: -abs(each["by"]))[:MOST_NAMED]
 
 
 def one(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from typing import Any
 
 from agent_runtime.errors import StoreError
 from agent_runtime.store import FOLDER
+from ale.console.signs import IS_TIME, between, signs
 from ale.errors import RecordError
 from ale.replay.places import segments
 from ale.replay.rows import Row, rows_of_file
@@ -39,7 +39,6 @@ _MOST_KINDS, _MOST_LEFT_OUT = 64, 1000
 _MOST_NAMES = 2000
 """Of one kind: each is a column as long as the run."""
 _MOST_PROBLEMS = 20
-_IS_TIME = re.compile(r"_s$|_s/|^(time|busy|bound|outages|samplers|restarts|copies)\b|latency")
 
 
 @dataclass(slots=True)
@@ -81,7 +80,7 @@ def parting(one: Columns, other: Columns) -> tuple[int, str] | None:
 
     Times and what follows from them are no difference: no two runs have the same.
     """
-    names = [name for name in one.values if name in other.values and not _IS_TIME.search(name)]
+    names = [name for name in one.values if name in other.values and not IS_TIME.search(name)]
     for at, (step, also) in enumerate(zip(one.steps, other.steps, strict=False)):
         if step != also:
             return min(step, also), "step"
@@ -259,6 +258,18 @@ class WatchedRun:
             known = {kind: sorted(filter(str.isprintable, columns.values)) for kind, columns in found.items()}
             more = len(self._metrics.left_out)
             return {"series": series, "names": known, "left_out": more, "problem": problem}
+
+    def signs(self) -> dict[str, Any]:
+        """Return what is wrong with the newest steps; see `signs`."""
+        with self._lock:
+            return signs(self._metrics.columns.get("train", Columns()).values)
+
+    def between(self, first: int | None, last: int | None) -> dict[str, Any]:
+        """Return what differs between two steps of training; see `between`."""
+        with self._lock:
+            self._refreshed()
+            train = self._metrics.columns.get("train", Columns())
+            return between(train.steps, train.values, first, last)
 
     def parting(self, other: WatchedRun) -> tuple[int, str] | None:
         """Return where the training of two runs parts; see `parting`."""

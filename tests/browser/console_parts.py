@@ -32,16 +32,16 @@ CHROMIUMS = ("/usr/lib/chromium/chromium-headless-shell", "/usr/lib/chromium/chr
 TIMEOUT_MS = 120_000
 PAGES = {
     "runs": ("#/", "tr.mark"),
-    "run": ("#/run/0", ".list .rows .row"),
-    "grid": ("#/run/0?tab=grid", "canvas[style]"),
-    "board": ("#/run/0/rollout?id=board", ".stage .board"),
-    "tokens": ("#/run/0/rollout?id=board&heat=logprob", ".token"),
-    "page": ("#/run/0/rollout?id=page", "article .shot"),
-    "diff": ("#/run/0/rollout?id=diff", "article .diff"),
-    "image": ("#/run/0/rollout?id=image", ".stage img"),
-    "group": ("#/run/0/group?id=board", ".column article"),
-    "pair": ("#/pair?one=0&first=board&other=0&second=page", ".column article"),
-    "compare": ("#/compare?runs=0,1", "figure.chart"),
+    "run": ("#/run/lake", ".list .rows .row"),
+    "grid": ("#/run/lake?tab=grid", "canvas[style]"),
+    "board": ("#/run/lake/rollout?id=board", ".stage .board"),
+    "tokens": ("#/run/lake/rollout?id=board&heat=logprob", ".token"),
+    "page": ("#/run/lake/rollout?id=page", "article .shot"),
+    "diff": ("#/run/lake/rollout?id=diff", "article .diff"),
+    "image": ("#/run/lake/rollout?id=image", ".stage img"),
+    "group": ("#/run/lake/group?id=board", ".column article"),
+    "pair": ("#/pair?one=lake&first=board&other=lake&second=page", ".column article"),
+    "compare": ("#/compare?runs=lake,lake-b", "figure.chart"),
     "none": ("#/no/such/page", ".problem"),
 }
 """Each view of the console: where it is, and what is there once it is drawn."""

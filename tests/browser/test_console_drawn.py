@@ -41,7 +41,7 @@ def test_boards_are_stepped_in_place_by_the_arrow_keys(page: Any, address: str) 
 
 
 def test_a_room_of_an_environment_s_own_characters_is_a_board(page: Any, address: str) -> None:
-    page.goto(f"{address}#/run/0/rollout?id=room")
+    page.goto(f"{address}#/run/lake/rollout?id=room")
     page.wait_for_selector(".stage .board")
     assert page.locator(".stage .c-wall").count() == 12
     assert page.locator(".stage .box").count() == 1

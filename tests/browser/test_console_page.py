@@ -92,7 +92,7 @@ def test_a_turn_of_100_000_tokens_is_drawn_in_parts(page: Any, address: str, run
     ids, logprobs = np.arange(count, dtype=np.int32), np.full(count, -0.5, dtype=np.float32)
     long = replace(whole.turns[0], completion_ids=ids, logprobs=logprobs, policy_version=1)
     write_segment(segment_path(run, "step", 3), [replace(whole, id="long", turns=(long, *whole.turns[1:]))])
-    page.goto(f"{address}#/run/0/rollout?id=long&heat=logprob")
+    page.goto(f"{address}#/run/{place_of(run)}/rollout?id=long&heat=logprob")
     tokens = page.locator("article").first.locator(".token")
     page.wait_for_selector("text=96,000 more tokens")
     assert tokens.count() == 4000

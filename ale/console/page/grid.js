@@ -8,13 +8,16 @@ export function taskGrid(place, choose) {
   const canvas = el("canvas", { role: "img", "aria-label": "share of rollouts that passed, tasks by steps" });
   const told = el("p", { class: "dim" });
   const kinds = el("div", { class: "tabs small" });
-  const node = el("section", { hidden: true }, kinds, told, el("div", { class: "scroll", tabindex: 0 }, canvas));
+  const unsolved = el("p", { class: "unsolved" });
+  const node = el("section", { hidden: true }, kinds, told, unsolved, el("div", { class: "scroll", tabindex: 0 }, canvas));
   let found = {}, kind = null;
 
   function paint() {
     kinds.replaceChildren(...Object.keys(found).map((name) => button(name, () => { kind = name; paint(); }, { "aria-pressed": String(name === kind) })));
     const { steps, tasks, of } = found[kind] ?? { steps: [], tasks: [], of: 0 };
     told.textContent = tasks.length ? `${tasks.length} of ${of} tasks, those played in most steps first; a cell leads to its rollouts.` : "No rollouts.";
+    const never = found[kind]?.never_solved ?? [];
+    unsolved.replaceChildren(`${found[kind]?.unsolved ?? 0} of ${of} tasks are never solved${never.length ? ": " : "."}`, ...never.map((task) => button(task, () => lead(task, ""), { class: "quiet" })));
     const ratio = devicePixelRatio || 1;
     const width = LABEL + steps.length * CELL, height = HEAD + tasks.length * CELL;
     canvas.width = Math.min(32_000, width * ratio);
@@ -56,8 +59,9 @@ export function taskGrid(place, choose) {
   });
   canvas.addEventListener("click", (event) => {
     const under = at(event);
-    if (under) choose({ task: under.task.replace(/[[*?]/g, "[$&]"), step: String(under.step), file: `${kind}*`, outcome: "", text: "" });
+    if (under) lead(under.task, String(under.step));
   });
+  const lead = (task, step) => choose({ task: task.replace(/[[*?]/g, "[$&]"), step, file: `${kind}*`, outcome: "", text: "" });
   return {
     node,
     async refresh() {

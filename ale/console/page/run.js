@@ -5,6 +5,7 @@ import { KEPT } from "./kept.js";
 import { chart } from "./chart.js";
 import { rolloutList } from "./list.js";
 import { taskGrid } from "./grid.js";
+import { stepsBeside } from "./between.js";
 
 const ROLES = ["samplers", "environments", "learner", "rewards"];
 const share = (top, below) => top.map((value, at) => (below[at] ? value / below[at] : null));
@@ -26,21 +27,24 @@ export async function showRun(page, parameters, crumbs, place) {
   crumbs([[run.name]]);
   const head = el("div", { class: "tools" });
   const charts = el("section", { class: "charts" });
-  const state = { file: "", task: "", step: "", outcome: "", text: "", sort: "", metric: "", tab: "", ...parameters };
+  const state = { file: "", task: "", step: "", outcome: "", text: "", sort: "", metric: "", tab: "", from: "", to: "", ...parameters };
   const keep = () => replaceParameters(`run/${place}`, state);
   const more = el("select", { "aria-label": "another metric", onchange: () => { state.metric = more.value; keep(); draw().catch(fail); } });
   const leftOut = el("span", { class: "dim" });
   const list = rolloutList(place, state, keep);
   const grid = taskGrid(place, (filter) => { Object.assign(state, filter, { tab: "" }); keep(); list.restart(); choose(); });
-  const tabs = el("div", { class: "tabs" }, button("Rollouts", () => tab("")), button("Tasks × steps", () => tab("grid")));
-  page.append(head, charts, el("div", { class: "tools" }, more, leftOut), tabs, list.node, grid.node);
+  const beside = stepsBeside(place, state, keep);
+  const views = { "": ["Rollouts", list], grid: ["Tasks × steps", grid], between: ["Between two steps", beside] };
+  const tabs = el("div", { class: "tabs" }, Object.entries(views).map(([name, [text]]) => button(text, () => tab(name))));
+  page.append(head, charts, el("div", { class: "tools" }, more, leftOut), tabs, list.node, grid.node, beside.node);
 
   function tab(name) { state.tab = name; keep(); choose(); }
   function choose() {
-    [...tabs.children].forEach((each, at) => each.setAttribute("aria-pressed", String((at === 1) === (state.tab === "grid"))));
-    list.node.hidden = state.tab === "grid";
-    grid.node.hidden = !list.node.hidden;
-    if (state.tab === "grid") grid.refresh().catch(fail);
+    Object.entries(views).forEach(([name, [, view]], at) => {
+      tabs.children[at].setAttribute("aria-pressed", String(name === state.tab));
+      view.node.hidden = name !== state.tab;
+    });
+    if (state.tab) views[state.tab][1].refresh().catch(fail);
   }
   async function draw() {
     const now = await ask(`/api/runs/${place}`);
@@ -84,8 +88,14 @@ function drawHead(head, run) {
     el("h1", { title: run.folder }, run.name),
     el("span", { class: `state ${run.state.replace(" ", "-")}` }, run.state),
     el("span", { class: "dim" }, facts.filter((fact) => fact && fact !== "–").join(" · ")),
+    healthOf(run.signs),
     run.doing ? el("span", { class: "doing" }, run.doing) : "",
     run.problem ? el("p", { class: "problem" }, run.problem) : "");
+}
+
+function healthOf({ checks, bad }) {
+  if (!checks) return "";
+  return bad.length ? el("p", { class: "problem health" }, `Not healthy: ${bad.join("; ")}.`) : el("span", { class: "dim health" }, `no sign of trouble in ${checks} checks`);
 }
 
 // Calls back when the run's folder has changed, at once after it and not more often than the page can draw.
