@@ -21,6 +21,7 @@ from rock_env.sandbox import CommandEnd, FileEntry, ProcessInfo
 from rock_env.snapshots import SnapshotRecord, SnapshotState, Uses
 from rock_env.spec import NetworkPolicy, Resources, SandboxSpec
 from rock_env.task_spec import LONGEST_S, check_amounts
+from rock_env.wire.fields import written
 
 __all__ = [
     "asked_idle_s",
@@ -168,16 +169,10 @@ def _lifetime_s(message: pb.SandboxSpec, default: float) -> float:
 
 def spec_message(spec: SandboxSpec) -> pb.SandboxSpec:
     """Write a spec."""
-    resources, network = spec.resources, spec.network
+    network = spec.network
     return pb.SandboxSpec(
         image=spec.image,
-        resources=pb.Resources(
-            cpus=resources.cpus,
-            memory_bytes=resources.memory_bytes,
-            disk_bytes=resources.disk_bytes,
-            pids=resources.pids,
-            gpus=resources.gpus,
-        ),
+        resources=written(spec.resources, pb.Resources),
         network=pb.NetworkPolicy(enabled=network.enabled, allow=network.allow),
         env=dict(spec.env),
         workdir=spec.workdir,
@@ -215,6 +210,8 @@ def info_message(record: SandboxRecord) -> pb.SandboxInfo:
         expires_at=timestamp(record.expires_at),
         durable=record.lasting,
         snapshot_id=record.snapshot_id,
+        image=record.spec.image,
+        resources=written(record.spec.resources, pb.Resources),
     )
     if record.lease_expires_at is not None:
         message.lease_expires_at.CopyFrom(timestamp(record.lease_expires_at))

@@ -12,6 +12,7 @@ from typing import Any
 from rock_env.lifecycle import SandboxState, StateChange
 from rock_env.proto.v1 import sandbox_pb2 as pb
 from rock_env.snapshots import SnapshotState
+from rock_env.spec import Resources
 from rock_env.wire.fields import read
 
 __all__ = [
@@ -55,6 +56,10 @@ class SandboxInfo:
     """It lives on when its server is killed."""
     snapshot_id: str
     """The snapshot its file system builds upon, if any."""
+    image: str = ""
+    """What it is made of; empty for a process sandbox, and from a server that does not tell."""
+    resources: Resources | None = None
+    """None from a server that does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,7 @@ def sandbox_info(message: pb.SandboxInfo) -> SandboxInfo:
             StateChange(_state(change.state), change.reason, change.at.ToNanoseconds() / 1e9)
             for change in message.history
         ),
+        resources=read(message.resources, Resources) if message.HasField("resources") else None,
     )
 
 

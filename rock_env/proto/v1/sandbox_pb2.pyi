@@ -105,7 +105,7 @@ class StateChange(_message.Message):
     def __init__(self, state: _Optional[_Union[SandboxState, str]] = ..., reason: _Optional[str] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SandboxInfo(_message.Message):
-    __slots__ = ("id", "spec_digest", "state", "reason", "created_at", "lease_expires_at", "owner", "endpoints", "labels", "history", "backend", "revision", "environment", "expires_at", "idle_expires_at", "durable", "snapshot_id", "token")
+    __slots__ = ("id", "spec_digest", "state", "reason", "created_at", "lease_expires_at", "owner", "endpoints", "labels", "history", "backend", "revision", "environment", "expires_at", "idle_expires_at", "durable", "snapshot_id", "image", "resources", "token")
     class EndpointsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -137,6 +137,8 @@ class SandboxInfo(_message.Message):
     IDLE_EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     DURABLE_FIELD_NUMBER: _ClassVar[int]
     SNAPSHOT_ID_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    RESOURCES_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     id: str
     spec_digest: str
@@ -155,8 +157,10 @@ class SandboxInfo(_message.Message):
     idle_expires_at: _timestamp_pb2.Timestamp
     durable: bool
     snapshot_id: str
+    image: str
+    resources: Resources
     token: str
-    def __init__(self, id: _Optional[str] = ..., spec_digest: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., reason: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[str] = ..., endpoints: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., history: _Optional[_Iterable[_Union[StateChange, _Mapping]]] = ..., backend: _Optional[str] = ..., revision: _Optional[int] = ..., environment: _Optional[str] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., idle_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., durable: bool = ..., snapshot_id: _Optional[str] = ..., token: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., spec_digest: _Optional[str] = ..., state: _Optional[_Union[SandboxState, str]] = ..., reason: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., lease_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., owner: _Optional[str] = ..., endpoints: _Optional[_Mapping[str, str]] = ..., labels: _Optional[_Mapping[str, str]] = ..., history: _Optional[_Iterable[_Union[StateChange, _Mapping]]] = ..., backend: _Optional[str] = ..., revision: _Optional[int] = ..., environment: _Optional[str] = ..., expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., idle_expires_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., durable: bool = ..., snapshot_id: _Optional[str] = ..., image: _Optional[str] = ..., resources: _Optional[_Union[Resources, _Mapping]] = ..., token: _Optional[str] = ...) -> None: ...
 
 class CreateSandboxRequest(_message.Message):
     __slots__ = ("spec", "idempotency_key", "labels", "lease", "snapshot_id", "idle_timeout", "environment", "issue_token")

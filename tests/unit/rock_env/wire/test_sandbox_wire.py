@@ -11,6 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rock_env.client.sandbox.types import sandbox_info
 from rock_env.errors import InvalidArgument
 from rock_env.lifecycle import SandboxRecord, SandboxState, StateChange, born
 from rock_env.proto.v1 import sandbox_pb2 as pb
@@ -116,7 +117,14 @@ def test_an_empty_spec_means_the_defaults() -> None:
 
 def test_a_record_is_told_in_full() -> None:
     made = replace(
-        born("sb-1", SandboxSpec(lifetime_s=10), backend="process", at=1.5, lease_s=2, idle_timeout_s=3),
+        born(
+            "sb-1",
+            SandboxSpec("debian", lifetime_s=10),
+            backend="process",
+            at=1.5,
+            lease_s=2,
+            idle_timeout_s=3,
+        ),
         tenant="team-a",
         environment="swe",
         labels={"run": "7"},
@@ -127,6 +135,9 @@ def test_a_record_is_told_in_full() -> None:
     assert (message.revision, message.spec_digest, message.backend) == (42, made.spec.digest, "process")
     times = (message.created_at, message.lease_expires_at, message.idle_expires_at, message.expires_at)
     assert [time.ToNanoseconds() / 1e9 for time in times] == [1.5, 3.5, 4.5, 11.5]
+    assert (message.image, sandbox_info(message).resources) == ("debian", made.spec.resources)
+    message.ClearField("resources")
+    assert sandbox_info(message).resources is None  # of a server that does not tell
     bare = info_message(record(SandboxState.RUNNING))
     assert not bare.HasField("lease_expires_at")
     assert not bare.HasField("idle_expires_at")
