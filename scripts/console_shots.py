@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests" / "browser"
 PARTS = runpy.run_path(str(TESTS / "console_parts.py"))
 SHOWN = {
-    "console-run": ("#/run/1", ".list .rows .row"),
-    "console-rollout": ("#/run/1/rollout?id=000006-0001-003&heat=logprob", ".token"),
+    "console-run": ("#/run/lake-b", ".list .rows .row"),
+    "console-rollout": ("#/run/lake-b/rollout?id=000006-0001-003&heat=logprob", ".token"),
 }
 """Pictures of docs/pictures: where the view of each is, and what is there once it is drawn."""
 

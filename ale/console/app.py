@@ -22,6 +22,8 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from ale.console import rollouts
 from ale.console.catalog import PLACE, Catalog
 from ale.console.pictures import image_of
+from ale.console.rock import Rock
+from ale.console.rock_routes import add_rock
 from ale.console.run import UNREADABLE, WatchedRun, finite
 from ale.replay.listing import Wanted
 from ale.replay.rows import Outcomes
@@ -64,7 +66,7 @@ class _Json(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
-def application(catalog: Catalog) -> FastAPI:
+def application(catalog: Catalog, rock: Rock | None = None) -> FastAPI:
     """Return the application, without who may ask (`ale.console.guard`)."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, default_response_class=_Json)
     _add_page(app)
@@ -72,6 +74,7 @@ def application(catalog: Catalog) -> FastAPI:
     _add_rollouts(app, catalog)
     _add_pictures_and_pairs(app, catalog)
     _add_account(app, catalog)
+    add_rock(app, rock)
     return app
 
 

@@ -15,12 +15,23 @@ from ale.console.app import application
 from ale.console.bundle import write_bundle
 from ale.console.catalog import Catalog
 from ale.console.guard import Door, is_loopback
+from ale.console.rock import Rock
 from ale.errors import RecordError
 from ale.terminal import stdout
 
 __all__ = ["LIMITS", "console"]
 
 LIMITS = Limits(body_bytes=0, head_bytes=16 << 10, connections=128)
+
+RockOption = Annotated[
+    str,
+    typer.Option(
+        metavar="CONTEXT|ADDRESS",
+        help="Also show a ROCK server's sandboxes, with that context's token; then always with --token.",
+        show_default=False,
+    ),
+]
+"""Who may ask the console asks the server with the token of who started it: hence --token."""
 
 
 def console(
@@ -50,11 +61,16 @@ def console(
             help="Which rollouts the file holds: ids, task=train/7*, step=40, outcome=unsolved.",
         ),
     ] = None,
+    rock: RockOption = "",
     token: Annotated[
         bool, typer.Option("--token", help="Want a token on this machine, too, where others have accounts.")
     ] = False,
 ) -> None:
     """Look at runs, rollouts and tokens on a page of this machine, or write them as one file. It only reads."""
+    if bundle and rock:
+        raise RecordError(
+            "--bundle writes a run: got --rock, too, of which a file can hold nothing. Leave one out."
+        )
     if bundle:
         if not places or len(places) != 1:
             raise RecordError(
@@ -71,10 +87,11 @@ def console(
         raise RecordError(
             "--rollouts chooses what --bundle writes: got no --bundle, expected --bundle FILE.html."
         )
-    key = secrets.token_urlsafe(24) if token or not is_loopback(host) else ""
+    key = secrets.token_urlsafe(24) if token or rock or not is_loopback(host) else ""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
-        asyncio.run(_serve(Door(application(Catalog(places or ())), host, key), address))
+        app = application(Catalog(places or ()), Rock(rock) if rock else None)
+        asyncio.run(_serve(Door(app, host, key), address))
     except OSError as error:
         raise RecordError(str(error)) from error
 

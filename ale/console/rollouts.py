@@ -192,6 +192,7 @@ def one(
         "judged": visible(source.raw[:MOST_TEXT]) if source else "",
         "goes_on": "" if rollout.is_session else _continuation(f"{folder}", f"{row.id}:"),
         "near": _near(rows.all, at),
+        "sandbox": visible(rollout.hosting.sandbox_id) if rollout.hosting else "",
     }
 
 

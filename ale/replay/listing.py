@@ -62,7 +62,7 @@ class Wanted:
     action: str = "*"
     """A pattern that one of the rollout's actions fits, such as `bash *`: what called a tool."""
     text: str = ""
-    """Letters, of either case, that are in an action, an observation or the grader's output."""
+    """Letters, of either case, that are in an action, an observation, the grader's output or the sandbox's id."""
     env: str = "*"
     """Of the environment's name, without its version."""
     step: int | None = None
@@ -89,7 +89,14 @@ class Wanted:
         """Return whether a rollout's own words fit: no row holds them."""
         if self.action != "*" and not any(fnmatchcase(action, self.action) for action in rollout.actions):
             return False
-        said = (*rollout.actions, rollout.first_observation, *rollout.observations, rollout.grader_output)
+        box = rollout.hosting.sandbox_id if rollout.hosting else ""
+        said = (
+            *rollout.actions,
+            rollout.first_observation,
+            *rollout.observations,
+            rollout.grader_output,
+            box,
+        )
         return not self.text or any(self.text.lower() in each.lower() for each in said)
 
 

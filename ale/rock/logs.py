@@ -13,7 +13,7 @@ from ale.rock.exec import show_output
 from ale.terminal import print_table, stdout
 from rock_env.sandbox import CommandEnd, ProcessInfo
 
-__all__ = ["logs_command"]
+__all__ = ["ending", "logs_command"]
 
 
 def logs_command(address: str, where: str, *, follow: bool, as_json: bool) -> None:
@@ -26,7 +26,7 @@ def logs_command(address: str, where: str, *, follow: bool, as_json: bool) -> No
     if as_json:
         print_json([asdict(process) for process in found])
     elif found:
-        rows = [[p.id, _state(p.end), age(p.running_for_s), str(p.pid), " ".join(p.argv)] for p in found]
+        rows = [[p.id, ending(p.end), age(p.running_for_s), str(p.pid), " ".join(p.argv)] for p in found]
         print_table(["process", "state", "for", "pid", "command"], rows)
     else:
         stdout().print("no background processes")
@@ -43,7 +43,8 @@ async def _processes(address: str, box: str) -> list[ProcessInfo]:
         return await (await client.sandboxes.attach((await find_box(client, box)).id)).processes()
 
 
-def _state(end: CommandEnd | None) -> str:
+def ending(end: CommandEnd | None) -> str:
+    """Return how a command ended in two words; None: it runs."""
     if end is None:
         return "running"
     if end.infra_error:

@@ -20,6 +20,8 @@ from rock_env.wire.channel import CLIENT_OPTIONS, is_local, is_rest, is_tls, tar
 
 __all__ = ["Credentials"]
 
+_MOST = "grpc.max_receive_message_length"
+
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
@@ -42,19 +44,21 @@ class Credentials:
         names = ("token", "ca", "cert", "key")
         return cls(**{name: environment.get(f"ROCK_{name.upper()}", "") for name in names})
 
-    def channel(self, address: str) -> grpc.aio.Channel:
+    def channel(self, address: str, *, most_bytes: int | None = None) -> grpc.aio.Channel:
         """Open a channel on the running loop. Raise `InvalidArgument` where files or address cannot be used.
 
-        For an http:// or https:// address its calls travel over REST.
+        For an http:// or https:// address its calls travel over REST. Over gRPC, `most_bytes` bounds one message of a server
+        that is not trusted; a compressed one is refused then, since its length says nothing of what it becomes.
         """
         self.check(address)
         if is_rest(address):
             tls = client_context(ca=self.ca, cert=self.cert, key=self.key) if is_tls(address) else None
             return RestChannel(address, tls=tls)
+        bound = {} if most_bytes is None else {_MOST: most_bytes, "grpc.per_message_decompression": 0}
+        options: list[tuple[str, str | int]] = [*{**dict(CLIENT_OPTIONS), **bound}.items()]
         if not is_tls(address):
-            return grpc.aio.insecure_channel(target(address), options=CLIENT_OPTIONS)
+            return grpc.aio.insecure_channel(target(address), options=options)
         credentials = client_credentials(ca=self.ca, cert=self.cert, key=self.key)
-        options: list[tuple[str, str | int]] = [*CLIENT_OPTIONS]
         if self.server_name:
             options += [("grpc.ssl_target_name_override", self.server_name), ("grpc.enable_http_proxy", 0)]
         return grpc.aio.secure_channel(target(address), credentials, options=options)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 from starlette.testclient import TestClient
 
 from agent_runtime.store import read_segment, segment_path, write_segment
@@ -14,6 +15,7 @@ from agent_runtime.types import Trajectory
 from ale.console.app import application
 from ale.console.catalog import Catalog
 from ale.console.guard import Door
+from ale.console.rock import Rock
 
 KEPT = Path(__file__).parents[1] / "kept" / "every_field.traj"
 HERE = "http://127.0.0.1:8399"
@@ -48,3 +50,9 @@ def named(*ids: str) -> list[Trajectory]:
 def client(*places: Path, token: str = "", host: str = "127.0.0.1", base: str = HERE) -> TestClient:
     door = Door(application(Catalog([str(each) for each in places])), host, token)
     return TestClient(door, base_url=base, raise_server_exceptions=True, follow_redirects=False)
+
+
+def beside_rock(folder: Path, address: str) -> httpx.AsyncClient:
+    """Return a client, for the test's own loop, of a console of the runs in a folder and of a ROCK server."""
+    door = Door(application(Catalog([str(folder)]), Rock(address)), "127.0.0.1")
+    return httpx.AsyncClient(transport=httpx.ASGITransport(door), base_url=HERE)

@@ -1,0 +1,130 @@
+"""The console's routes of a ROCK server (`ale console --rock`), as JSON and as server-sent events. They only read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException, Query
+from fastapi.responses import Response, StreamingResponse
+
+from ale.console.rock import Rock
+from rock_env.errors import InvalidArgument, NotFound, RockError
+from rock_env.telemetry.shown import visible
+
+__all__ = ["add_rock"]
+
+FRESH_S = 1.0
+"""So long an answer serves all pages that ask."""
+LOOKS_S = 2.0
+"""Between two questions to the server, while a page is open."""
+SIGN_OF_LIFE_S = 15.0
+MOST_WATCHERS = 32
+
+Id = Annotated[str, Query(max_length=100)]
+_Ask = Callable[[], Awaitable[Any]]
+
+
+class _Shared:
+    """One answer, or the error in its place, for all who ask within `FRESH_S`."""
+
+    def __init__(self, ask: _Ask) -> None:
+        self._ask = ask
+        self._lock = asyncio.Lock()
+        self._said: Any = None
+        self._until_s = 0.0
+
+    async def get(self) -> Any:
+        """Return the answer. Raise its `RockError`."""
+        async with self._lock:
+            if time.monotonic() >= self._until_s:
+                try:
+                    self._said = await self._ask()
+                except RockError as error:
+                    self._said = error
+                self._until_s = time.monotonic() + FRESH_S
+        if isinstance(self._said, RockError):
+            raise self._said
+        return self._said
+
+
+def add_rock(app: FastAPI, rock: Rock | None) -> None:
+    """Add what the pages of a ROCK server ask; of none the page is told that there is none."""
+
+    @app.get("/api/rock")
+    def place() -> Any:
+        return _json({"place": visible(rock.place) if rock else None})
+
+    if rock is None:
+        return
+    live, places, images = map(_Shared, (rock.sandboxes, rock.places, rock.images))
+
+    @app.get("/api/rock/sandboxes")
+    async def sandboxes(*, everything: bool = False) -> Any:
+        return await _answer(lambda: rock.sandboxes(everything=True) if everything else live.get())
+
+    @app.get("/api/rock/sandbox")
+    async def sandbox(id: Id) -> Any:
+        return await _answer(lambda: rock.sandbox(id))
+
+    @app.get("/api/rock/processes")
+    async def processes(id: Id) -> Any:
+        return await _answer(lambda: rock.processes(id))
+
+    @app.get("/api/rock/log")
+    async def log(id: Id, process: Annotated[str, Query(min_length=1, max_length=200)]) -> Any:
+        return await _answer(lambda: rock.log(id, process))
+
+    @app.get("/api/rock/places")
+    async def held() -> Any:
+        return await _answer(places.get)
+
+    @app.get("/api/rock/images")
+    async def registered() -> Any:
+        return await _answer(images.get)
+
+    watchers = asyncio.Semaphore(MOST_WATCHERS)
+
+    @app.get("/api/rock/events")
+    async def events() -> Any:
+        if watchers.locked():
+            raise HTTPException(503, "too many pages watch")
+        return StreamingResponse(_events((live, places), watchers), media_type="text/event-stream")
+
+
+async def _answer(ask: _Ask) -> Response:
+    try:
+        return _json(await ask())
+    except RockError as error:
+        status = 404 if isinstance(error, NotFound) else 422 if isinstance(error, InvalidArgument) else 502
+        raise HTTPException(status, visible(str(error))) from error
+
+
+def _json(content: Any) -> Response:
+    said = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    return Response(said.encode(), media_type="application/json")
+
+
+async def _events(shared: tuple[_Shared, ...], watchers: asyncio.Semaphore) -> AsyncGenerator[str]:
+    """Yield an event now and whenever an answer differs from the one before; a comment when nothing was said for long."""
+    if watchers.locked():  # those who asked at the same time
+        return
+    async with watchers:
+        seen: list[str] | None = None
+        said_s = time.monotonic()
+        while True:
+            now = [await _stamp(each) for each in shared]
+            if now != seen or time.monotonic() - said_s > SIGN_OF_LIFE_S:
+                yield "data: changed\n\n" if now != seen else ": still here\n\n"
+                seen, said_s = now, time.monotonic()
+            await asyncio.sleep(LOOKS_S)
+
+
+async def _stamp(shared: _Shared) -> str:
+    try:
+        return json.dumps(await shared.get())
+    except RockError as error:
+        return str(error)
