@@ -254,7 +254,7 @@ class _Calls:
             case float():
                 return finite(value)
             case Mapping():
-                return {self.text(str(key)): self.plain(each) for key, each in list(value.items())[:50]}
+                return {self.text(str(key)): self.plain(each) for key, each in sorted(value.items())[:50]}
             case list() | tuple():
                 return [self.plain(each) for each in value[:MOST_ROWS]]
             case _:

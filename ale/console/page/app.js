@@ -4,6 +4,9 @@ import { button, el, isTyping, link, note } from "./dom.js";
 import { showRuns } from "./runs.js";
 import { showRun } from "./run.js";
 import { showRollout } from "./rollout.js";
+import { showImages, showPlaces, showSandboxes } from "./rock.js";
+import { showSandbox } from "./box.js";
+import { ROCK } from "./server.js";
 import { showGroup, showPair, showRunsBeside } from "./compare.js";
 
 const VIEWS = [
@@ -13,6 +16,10 @@ const VIEWS = [
   [/^run\/([\w.+=~-]+)\/group$/, showGroup],
   [/^pair$/, showPair],
   [/^compare$/, showRunsBeside],
+  [/^rock$/, showSandboxes],
+  [/^rock\/box$/, showSandbox],
+  [/^rock\/places$/, showPlaces],
+  [/^rock\/images$/, showImages],
 ];
 const KEYS = { g: ["the list of runs", () => { location.hash = "#/"; }], d: ["dark or light", changeTheme], "?": ["these keys", showKeys] };
 
@@ -48,6 +55,7 @@ function crumbs(steps) {
   const links = steps.map(([text, href]) => [el("span", { class: "sep" }, "/"), href ? el("a", { href }, text) : el("b", {}, text)]);
   document.getElementById("bar").replaceChildren(
     el("nav", {}, el("a", { href: "#/", class: "home" }, "ale console"), links.flat()),
+    ROCK == null ? "" : el("a", { href: "#/rock" }, "ROCK"),
     button("?", showKeys, { title: "keys", class: "quiet" }),
     button("◐", changeTheme, { title: "dark or light (d)", class: "quiet" }),
   );

@@ -3,6 +3,7 @@
 import { ask, button, copy, el, link, note, number, duration, replaceParameters } from "./dom.js";
 import { drawn, image, stage } from "./pictures.js";
 import { KEPT } from "./kept.js";
+import { ROCK, boxLink } from "./server.js";
 import { HEATS, NEEDS_ACCOUNT, heat, scales, totals } from "./tokens.js";
 
 const WINDOW = 300;
@@ -107,12 +108,13 @@ export async function showRollout(page, parameters, crumbs, place) {
 
 const continuation = (found, turn) => (found.goes_on ? found.goes_on.replace(/:('?)$/, `:${turn}$1`) : "");
 
-function header({ row, parts, judged, near, picture }, place) {
+function header({ row, parts, judged, near, picture, sandbox }, place) {
   const graded = parts.filter((part) => part.kind === "graded" || part.kind === "end").map((part) => drawn(picture, part) ?? el("div", { class: `k-${part.kind}` }, part.text));
   const steps = near.steps.length ? el("div", { class: "steps" }, el("span", { class: "dim" }, "this task in other steps "), near.steps.slice(0, 40).map(([step, id, outcome]) => el("a", { class: `chip ${outcome}`, href: link(`run/${place}/rollout`, { id }) }, String(step)))) : null;
   return el("section", { class: "about" },
     el("h1", {}, row.name, " ", el("span", { class: `badge ${row.outcome}` }, row.outcome)),
     el("p", { class: "dim" }, `${row.env} · task ${row.task} · step ${row.step} · ${row.turns} turns · ${number(row.tokens)} tokens · ${duration(row.duration_s)}`),
+    sandbox && ROCK != null ? el("p", { class: "dim" }, "in sandbox ", boxLink(sandbox)) : null,
     el("div", { class: "why", tabindex: 0 }, el("h2", {}, "Reward ", el("b", {}, row.reward == null ? "none" : number(row.reward))), graded.length ? graded : el("div", { class: "dim" }, "The grader's words come at the end of the record."), judged ? el("pre", {}, judged) : null),
     steps);
 }

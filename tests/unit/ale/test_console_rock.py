@@ -99,7 +99,9 @@ async def test_a_sandbox_its_history_and_what_it_wrote_are_told(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await served.get("/sandboxes") == {"rows": [], "more": False}
-    box = await served.rock.sandboxes.create(labels={"run": "lake\u202e"}, environment="toy", lease_s=None)
+    box = await served.rock.sandboxes.create(
+        labels={"run": "lake\u202e", "a": ""}, environment="toy", lease_s=None
+    )
     (row,) = (await served.get("/sandboxes", everything="1"))["rows"]
     shown = {name: row[name] for name in ("id", "state", "backend", "environment", "labels")}
     assert shown == {
@@ -107,8 +109,9 @@ async def test_a_sandbox_its_history_and_what_it_wrote_are_told(
         "state": "RUNNING",
         "backend": "process",
         "environment": "toy",
-        "labels": {"run": "lake\\u202e"},
+        "labels": {"a": "", "run": "lake\\u202e"},
     }
+    assert list(row["labels"]) == ["a", "run"]  # a message holds them in any order
     assert row["ends"] == box.info.expires_at
     whole = await served.get("/sandbox", id=box.id)
     assert [change[:2] for change in whole["history"]] == [["STARTING", "asked for"], ["RUNNING", "started"]]
