@@ -152,10 +152,11 @@ class Rock:
                 f"the console asks {MOST_QUESTIONS} questions of {self.place} already, which has not answered yet."
             )
         async with self._questions:
-            address, credentials = await asyncio.to_thread(_reached, self.place)
-            channel = credentials.channel(address, most_bytes=MOST_BYTES)
+            channel: Any = None
             try:
                 async with asyncio.timeout(ASK_S):
+                    address, credentials = await asyncio.to_thread(_reached, self.place)
+                    channel = credentials.channel(address, most_bytes=MOST_BYTES)
                     yield _Calls(channel, self.place, credentials)
             except RockError:
                 raise
@@ -166,7 +167,8 @@ class Rock:
             except _UNREADABLE as error:
                 raise _nonsense(self.place, error) from error
             finally:
-                await channel.close()
+                if channel is not None:
+                    await channel.close()
 
 
 def _reached(place: str) -> tuple[str, Credentials]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -157,6 +158,18 @@ async def test_a_server_that_ends_meanwhile_is_named_and_runs_are_shown_on(serve
         assert "c0ffee" not in answer.text
     (run,) = (await served.page.get("/api/runs")).json()["runs"]
     assert run["name"] == "one"
+
+
+async def test_a_way_to_the_server_that_does_not_open_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = threading.Event()
+    async with beside_rock(tmp_path, f"unix://{tmp_path}/none") as page:
+        monkeypatch.setattr(console_rock, "ASK_S", 0.2)
+        monkeypatch.setattr(console_rock, "_reached", lambda _: opened.wait(60))
+        answer = await page.get("/api/rock/sandboxes")
+        opened.set()
+    assert "did not answer within 0.2 s" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize("identity", ["", "sb-1", f"sb-{'0' * 16}/x", "../etc", "x" * 101, f"sb-{'G' * 16}"])
