@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_console_page import ARGS, CHROMIUMS
+from console_parts import ARGS, CHROMIUMS
 from unit.ale.console_run import plain, write_run
 
 from agent_runtime.types import Trajectory

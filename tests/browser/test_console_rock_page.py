@@ -117,7 +117,7 @@ def test_a_sandbox_is_found_by_words_and_read_by_keys(page: Any, shown: Shown) -
 
 @pytest.mark.timeout(600)
 def test_a_rollout_leads_to_its_sandbox_and_back(page: Any, shown: Shown) -> None:
-    page.goto(f"{shown.address}#/run/0/rollout?id=played there")
+    page.goto(f"{shown.address}#/run/lake/rollout?id=played there")
     page.click(f"a >> text={shown.box}")
     page.wait_for_selector("text=asked for")
     page.click(".steps a")

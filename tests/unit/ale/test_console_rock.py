@@ -219,8 +219,8 @@ def test_a_rollout_names_its_sandbox_and_is_found_by_it(tmp_path: Path) -> None:
     box = f"sb-{'a' * 16}"
     played = [replace(plain(), id="there", hosting=Hosting(sandbox_id=box)), replace(plain(), id="elsewhere")]
     asks = client(write_run(tmp_path / "run", {1: played}))
-    assert asks.get("/api/runs/0/rollout", params={"id": "there"}).json()["sandbox"] == box
-    (found,) = asks.get("/api/runs/0/rollouts", params={"text": box}).json()["rows"]
+    assert asks.get("/api/runs/run/rollout", params={"id": "there"}).json()["sandbox"] == box
+    (found,) = asks.get("/api/runs/run/rollouts", params={"text": box}).json()["rows"]
     assert found["id"] == "there"
 
 

@@ -176,7 +176,7 @@ def test_training_waits_from_its_start_on_and_says_so_unless_it_is_quiet(
 
 STREAMING = {"ale/env/play.py", "ale/replay/debugging.py", "ale/rock/exec.py", "ale/rock/logs.py"}
 STREAMING |= {"ale/rock/server.py", "ale/rock/terminal.py", "ale/doctor.py", "ale/waiting.py"}
-STREAMING |= {"ale/console/cli.py"}
+STREAMING |= {"ale/console/beside.py", "ale/console/cli.py"}
 """Where somebody types, a process' output is passed on, or the wait is said inside."""
 _RUNS = re.compile(r"\b(?:asyncio\.run|completed)\(")
 
