@@ -7,6 +7,7 @@ these moments counts. `docs/learners.md` says how it is checked. Everything is i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 
 from rock_env.errors import InvalidArgument
-from trainer.learners.recompute import layers_of
+from trainer.learners.recompute import GIVEN_BACK, layers_of
 
 __all__ = ["HEAD_ELEMENTS", "LIBRARIES", "Estimate", "Shape", "UpdatePlan"]
 
@@ -22,8 +23,8 @@ LIBRARIES = 460_000_000
 """Python, PyTorch, Transformers and what a Ray worker brings, as resident memory of a process that has done nothing yet."""
 _KEPT_BETWEEN = 0.4
 """Of what layers computed and let go of, the share that malloc keeps: it lies between the inputs that stay."""
-_GIVEN_BACK = 1 << 25
-"""Bytes of a block from which on malloc gives it back at once."""
+_OTHERWISE_GIVEN_BACK = 1 << 25
+"""Bytes of a block from which on malloc gives it back at once, where layers are not computed again."""
 
 HEAD_ELEMENTS = 1 << 26
 """Logits held at once: 256 MiB in float32; more is computed again in the backward pass."""
@@ -157,16 +158,16 @@ class Estimate:
     def on_processor(self, shape: Shape, plan: UpdatePlan, *, text: int) -> dict[str, int]:
         """Return the parts of a rank's resident memory on a processor, which add up to it.
 
-        `text`: tokens of the longest row that is only scored (the guard's). There malloc gives nothing back but blocks of
-        32 MiB and more: what else the layers took stays, merged adapters are made of it, and large blocks and logits come
-        on top.
+        `text`: tokens of the longest row that is only scored (the guard's). There malloc gives large blocks back alone
+        (`recompute.give_blocks_back`): what else the layers took stays, merged adapters are made of it, and large blocks
+        and logits come on top.
         """
         number = 2 if plan.half else 4
-        whole_T, stays_T = _layer(shape, number), _layer(shape, number, plan.tokens)
+        small = (GIVEN_BACK if plan.checkpointing else _OTHERWISE_GIVEN_BACK) / plan.tokens
+        whole_T, stays_T = _layer(shape, number), _layer(shape, number, small)
         adapted_T = adapted_stays_T = 0
         if plan.adapters:  # a linear layer's own result beside the one with its adapter's
-            adapted_T = _adapted(shape, number)
-            adapted_stays_T = _adapted(shape, number, plan.tokens)
+            adapted_T, adapted_stays_T = _adapted(shape, number), _adapted(shape, number, small)
         places = plan.tokens * shape.layers
         between = places * adapted_T
         if plan.checkpointing:
@@ -174,7 +175,7 @@ class Estimate:
         logits = min(text, max(1, HEAD_ELEMENTS // shape.vocabulary)) * shape.vocabulary * 4 * 2
         layer = round(self.layer * stays_T / whole_T)
         layers = max(self.kept - self.gradients, 0) + layer
-        merged = 4 * shape.parameters if plan.adapters else 0
+        merged = 4 * shape.layers * shape.layer_parameters if plan.adapters else 0
         return {
             "libraries": LIBRARIES,
             "weights": self.weights,
@@ -220,22 +221,22 @@ _Blocks = Sequence[tuple[int, int]]
 """Bytes that a token has in one tensor, and of how many such tensors."""
 
 
-def _layer(shape: Shape, number: int, tokens: int = 0) -> int:
-    """Return what the backward pass of one layer needs per token; of a pass of so many tokens, in blocks that malloc keeps.
+def _layer(shape: Shape, number: int, small: float = math.inf) -> int:
+    """Return what the backward pass of one layer needs per token, in tensors of less than `small` bytes a token.
 
     Two norms keep their input, its float32 form and their result; queries and keys are kept before and after the
     rotation, values and the attention's result once, with a logsumexp; the MLP keeps gate, activation, up and product.
     """
     norms = [(4 * shape.width, 4), (number * shape.width, 2)]
     attention = [(number * shape.queries, 4), (number * shape.values, 4)]
-    return _sum([*norms, *attention, (number * shape.inner, 4)], tokens)
+    return _sum([*norms, *attention, (number * shape.inner, 4)], small)
 
 
-def _adapted(shape: Shape, number: int, tokens: int = 0) -> int:
+def _adapted(shape: Shape, number: int, small: float = math.inf) -> int:
     """Return the same of the results of a layer's linear layers without their adapters."""
     attention = [(number * shape.queries, 1), (number * shape.values, 2)]
-    return _sum([*attention, (number * shape.width, 2), (number * shape.inner, 2)], tokens)
+    return _sum([*attention, (number * shape.width, 2), (number * shape.inner, 2)], small)
 
 
-def _sum(blocks: _Blocks, tokens: int) -> int:
-    return sum(size * times for size, times in blocks if size * tokens < _GIVEN_BACK)
+def _sum(blocks: _Blocks, small: float) -> int:
+    return sum(size * times for size, times in blocks if size < small)

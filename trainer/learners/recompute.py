@@ -6,6 +6,7 @@ width instead of some forty times that; a step computes each layer's forward pas
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -16,7 +17,12 @@ from torch.utils.checkpoint import checkpoint
 
 from rock_env.errors import InvalidArgument
 
-__all__ = ["layers_of", "recompute_layers"]
+__all__ = ["GIVEN_BACK", "give_blocks_back", "layers_of", "recompute_layers"]
+
+GIVEN_BACK = 1 << 22
+"""Bytes of a block from which on the memory goes back at once where layers are computed again."""
+_MMAP_THRESHOLD = -3  # of malloc.h
+_mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
 
 
 def layers_of(model: nn.Module) -> list[nn.Module]:
@@ -43,6 +49,17 @@ def recompute_layers(model: nn.Module) -> None:
     """
     for layer in layers_of(model):
         layer.forward = partial(_forward, layer.forward)
+
+
+def give_blocks_back() -> None:
+    """Let malloc map blocks of `GIVEN_BACK` bytes and more apart, from now on and in this whole process.
+
+    glibc learns from the first large block that is freed to keep all of less than 32 MiB. Between the inputs of layers,
+    which stay, nearly all that layers computed then stays as well: 6 GB of 10.9 for 4,096 tokens and 28 layers of width
+    1,024. Does nothing where the C library is another one.
+    """
+    if _mallopt is not None:
+        _mallopt(_MMAP_THRESHOLD, GIVEN_BACK)
 
 
 def _forward(forward: Callable[..., Any], *inputs: Any, **named: Any) -> Any:

@@ -33,7 +33,7 @@ from trainer.learners.parallel.kinds import parallelism
 from trainer.learners.prefixes import Trees, laid_out, trees_of
 from trainer.learners.ranks.pool import RankPool
 from trainer.learners.ranks.train import RankTrain
-from trainer.learners.recompute import recompute_layers
+from trainer.learners.recompute import give_blocks_back, recompute_layers
 from trainer.learners.torch_train import TorchTrain
 from trainer.models import roles
 from trainer.models.plain_text import ROW_TOKENS
@@ -323,6 +323,7 @@ def _trained(model: str, options: HFOptions, seed: int, *, uniform: bool = False
     }
     if options.checkpointing is True:
         recompute_layers(loaded)
+        give_blocks_back()
     if has_adapters:
         return AdaptedNet(loaded, _adapters(loaded, options, seed), **how)
     return HFNet(loaded, **how)
