@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("agent_runtime", "ale", "benchmarks", "rock_env", "sandboxes", "trainer")
 OF_TASKS = re.compile(r"sandboxes/[^/]+/(tasks|packages)/|.*_pb2")
-GROUPS = "agents|algorithms|backends|box_code|engines|envs|libraries|parallelisms|rewards|scans"
+GROUPS = "agents|algorithms|backends|box_code|engines|envs|libraries|observers|parallelisms|rewards|scans"
 NO_NAME = re.compile(rf"ale\.({GROUPS})|.*[A-Z]{{2}}.*")
 """Groups of entry points, and names of which a part stands for any."""
 WORD = re.compile(r"`([A-Za-z_][\w./]+)(?:\(\))?`")
