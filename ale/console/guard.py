@@ -18,13 +18,13 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["COMPUTES", "Door", "is_loopback"]
+__all__ = ["Door", "is_loopback"]
 
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HOST = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]{2,45})\]|(?P<name>[A-Za-z0-9.-]{1,255}))(?::[0-9]{1,5})?")
 _TOKEN = re.compile(rb"token=([A-Za-z0-9_-]{1,100})")
-COMPUTES = "/account"
-"""How the one path ends that has something computed; it alone takes POST."""
+_COMPUTES = re.compile(r"/api/runs/[^/]+/account")
+"""The one path that has something computed; it alone takes POST."""
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -84,7 +84,7 @@ class Door:
                 HTTPStatus.FORBIDDEN, "this console is not called so: use the address that it printed"
             )
         wants = scope["method"]
-        computes = scope["path"].endswith(COMPUTES)
+        computes = _COMPUTES.fullmatch(scope["path"]) is not None
         if wants not in (("POST",) if computes else ("GET", "HEAD")):
             return _refused(HTTPStatus.METHOD_NOT_ALLOWED, "the console is read with GET")
         origin = headers.get("origin")

@@ -33,6 +33,8 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 _CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND")
 """The parts of a PNG that are passed on: texts, profiles, animations and whatever follows the end are not."""
 _MEDIA_TYPES = ("image/png", "image/jpeg")
+_ALONE = (*range(0xD0, 0xDA), 0xFF)
+"""Markers of a JPEG that no length follows, and what fills: another size could hide behind one, so none is taken."""
 _FRAMES = (0xC0, 0xC1, 0xC2)
 """The markers of a JPEG that hold its size; of the kinds that browsers read."""
 
@@ -125,7 +127,7 @@ def _jpeg(content: bytes) -> bytes:
     at, is_sized = 2, False
     while (marker := content[at + 1]) != 0xDA:
         (length,) = struct.unpack_from(">H", content, at + 2)
-        if content[at] != 0xFF or length < 2:
+        if content[at] != 0xFF or length < 2 or marker < 0xC0 or marker in _ALONE:
             raise RecordError("the JPEG is malformed.")
         if marker in _FRAMES:
             _check_size(*struct.unpack_from(">HH", content, at + 5))

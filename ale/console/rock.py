@@ -51,8 +51,8 @@ MOST_BYTES = 4 << 20
 PAGE = 100
 MOST_ROWS = 2000
 """Of one list."""
-MOST_TEXT = 500
-"""Characters of one text."""
+MOST_TEXT, MOST_PROBLEM = 500, 2000
+"""Characters of one text, and of what an error says."""
 MOST_LOG = 256 << 10
 """Bytes of each output of a process that are shown: the last ones."""
 MOST_READ = 34 << 20
@@ -227,13 +227,13 @@ class _Calls:
         try:
             return {"told": await asyncio.to_thread(tell, await self.ask(call, request)), "problem": ""}
         except RockError as error:
-            return {"told": None, "problem": str(error)}
+            return {"told": None, "problem": self.text(str(error), MOST_PROBLEM)}
         except _UNREADABLE as error:
             return {"told": None, "problem": str(_nonsense(self._place, error))}
 
     def _error(self, failure: grpc.aio.AioRpcError) -> RockError:
         error, _ = rock_error(failure, self._place)
-        return type(error)(self.text(str(error), 2000))
+        return type(error)(self.text(str(error), MOST_PROBLEM))
 
     def text(self, given: str, most: int = MOST_TEXT) -> str:
         """Return a text of the server as a page may show it, at most about `most` characters."""

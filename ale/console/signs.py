@@ -21,6 +21,8 @@ Values = Mapping[str, Sequence[float]]
 IS_TIME = re.compile(r"_s$|_s/|^(time|busy|bound|outages|samplers|restarts|copies)\b|latency")
 _MISMATCH, _LOST = 0.05, 0.1
 """Nats per token between learner and sampler, as `guard.mismatch` has it; share of rollouts that failed."""
+_LARGEST = 1e300
+"""Of numbers that are reckoned with: sums and differences of larger ones may be none."""
 _AROUND, _MOST_MOVED, _MOST_SIZE = 2, 40, 999.0
 """Steps on both sides over which a number is a mean; numbers that are told; the largest size that is."""
 
@@ -31,12 +33,17 @@ def signs(train: Values) -> dict[str, Any]:
     return {"checks": len(found), "bad": [each for each in found if each]}
 
 
+def _is_number(value: float) -> bool:
+    return abs(value) <= _LARGEST
+
+
 def _all(train: Values, name: str) -> list[float]:
-    return [value for value in train.get(name, ()) if math.isfinite(value)]
+    return list(filter(_is_number, train.get(name, ())))
 
 
 def _newest(train: Values, name: str) -> list[float]:
-    return _all(train, name)[-LEAN_STEPS:]
+    """Return the numbers that the newest steps have."""
+    return list(filter(_is_number, train.get(name, ())[-LEAN_STEPS:]))
 
 
 def _is_solved(train: Values) -> bool:
@@ -47,20 +54,24 @@ def _loss(train: Values) -> str | None:
     if not train.get("loss"):
         return None
     updates = _newest(train, "updates")
-    is_none = math.isnan(train["loss"][-1]) and bool(updates) and updates[-1] > 0
+    is_none = not math.isfinite(train["loss"][-1]) and bool(updates) and updates[-1] > 0
     return "the loss of the last step is no number" if is_none else ""
 
 
 def _teaching(train: Values) -> str | None:
     name = "credit/groups" if "credit/groups" in train else "mixed_groups"
-    taught, groups = _newest(train, name), _newest(train, "groups")
-    if not taught or len(taught) != len(groups):
+    of = train.get("groups", ())[-LEAN_STEPS:]
+    # Where every credit was dropped the step has no such number: no group taught.
+    steps = [
+        (one if _is_number(one) else 0.0, each)
+        for one, each in zip(train.get(name, ())[-len(of) :], of, strict=False)
+    ]
+    steps = [(one, each) for one, each in steps if _is_number(each)]
+    if not steps:
         return None
-    lean = len(taught) == LEAN_STEPS and all(
-        one <= LEAN_SHARE * of for one, of in zip(taught, groups, strict=True)
-    )
+    lean = len(steps) == LEAN_STEPS and all(one <= LEAN_SHARE * each for one, each in steps)
     return (
-        f"no more than {max(taught):.0f} of {groups[-1]:.0f} groups taught in {LEAN_STEPS} steps"
+        f"no more than {max(steps)[0]:.0f} of {steps[-1][1]:.0f} groups taught in {LEAN_STEPS} steps"
         if lean
         else ""
     )
@@ -80,7 +91,7 @@ def _entropy(train: Values) -> str | None:
 def _success(train: Values) -> str | None:
     if not (success := _all(train, "success")):
         return None
-    best, now = max(success), fmean(success[-LEAN_STEPS:])
+    best, now = max(success), max(success[-LEAN_STEPS:])
     return f"success is {now:.2f}, at best it was {best:.2f}" if best > KNOWN and now < FELL * best else ""
 
 
@@ -119,9 +130,9 @@ def between(steps: Sequence[int], train: Values, first: int | None, last: int | 
     moved: list[dict[str, Any]] = []
     for name, column in train.items():
         one, other = (_mean(column[max(0, place - _AROUND) : place + _AROUND + 1]) for place in (at, to))
-        if IS_TIME.search(name) or not name.isprintable() or not math.isfinite(other - one) or one == other:
+        if IS_TIME.search(name) or not name.isprintable() or not _is_number(other - one) or one == other:
             continue
-        known = [value for value in column if math.isfinite(value)]
+        known = list(filter(_is_number, column))
         usual = median(abs(after - before) for before, after in pairwise(known))
         size = min(_MOST_SIZE, abs(other - one) / usual) if usual else _MOST_SIZE
         moved.append({"name": name, "first": one, "last": other, "size": size})
@@ -136,5 +147,5 @@ def _nearest(steps: Sequence[int], step: int | None, end: int) -> int:
 
 
 def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if math.isfinite(value)]
+    known = list(filter(_is_number, values))
     return fmean(known) if known else math.nan

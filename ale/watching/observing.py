@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from ale.option_names import flat
 from ale.training import runs
 from rock_env.errors import nearest
 from rock_env.foreign import budget
+from rock_env.foreign.files import open_regular
 from rock_env.plugins import names
 from rock_env.store.whole_file import write_whole
 from trainer.config import TrainConfig
@@ -45,6 +47,7 @@ _READY_S, _END_S, _ABORT_S, _LOOK_S = 120.0, 15.0, 2.0, 0.1
 _ALWAYS = "tensorboard"
 _NAMES = ("env", "algo", "model")
 _ID = "observed.id"
+_IDS = re.compile("[0-9a-f]{32}")
 
 
 class _Process:
@@ -79,24 +82,28 @@ class _Process:
                 self._moved.notify()
                 return
             self._left_out += 1
-        self._say_once(f"is slower than the run or hangs: {_WAITING} records wait, further ones are left out")
+        said = f"is slower than the run or hangs: {_WAITING} records wait, further ones are left out"
+        self._say_once("slow", said)
 
-    def end(self, outcome: str, until_s: float) -> None:
-        """Tell the end and wait for the process, at most until then."""
+    def tell_end(self, outcome: str) -> None:
+        """Have it told the end, once it was told what waits."""
         with self._moved:
             self._ends = True
             self._waiting.append({"end": outcome})
             self._moved.notify()
+
+    def end(self, until_s: float) -> None:
+        """Wait for the process, which was told the end, at most until then."""
         for each in self._threads:
             each.join(max(0.0, until_s - time.monotonic()))
         if self._threads[1].is_alive():
             self._given_up = True
-            self._say_once("has not taken everything in time and is given up")
+            self._say_once("given up", "has not taken everything in time and is given up")
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)  # and what it has left behind
         self._process.wait()
         if self._left_out:
-            self._say_once(f"was not told {self._left_out} records")
+            self._say_once("left out", f"was not told {self._left_out} records")
 
     def _feed(self) -> None:
         assert self._process.stdin is not None
@@ -119,19 +126,20 @@ class _Process:
                 if failed and not self.ready.is_set():
                     self.why_not = failed
                 elif failed:
-                    self._say_once(f"failed: {failed}")
+                    self._say_once("failed", f"failed: {failed}")
                 self.ready.set()
         if not self.ready.is_set():
             self.why_not = "its process ended as it began"
             self.ready.set()
         elif not self.why_not and not self._given_up and (self._process.wait() or not self._ends):
-            self._say_once("ended: its process is gone, and is told nothing more")
+            self._say_once("ended", "ended: its process is gone, and is told nothing more")
 
-    def _say_once(self, what: str) -> None:
+    def _say_once(self, kind: str, what: str) -> None:
+        """Say the first of a kind: texts of errors often differ by a step or an address."""
         with self._moved:
-            if what in self._said:
+            if kind in self._said:
                 return
-            self._said.add(what)
+            self._said.add(kind)
         with suppress(Exception):
             self._say(f"note: the observer {self.name!r} {what}")
 
@@ -208,16 +216,20 @@ def observing(to: Observer, folder: Path, chosen: Sequence[str]) -> Iterator[Obs
             raise
         finally:
             until_s = time.monotonic() + wait_s
-            for each in processes:
-                stack.callback(each.end, observer.outcome, until_s)
+            for each in processes:  # before one is waited for that hangs
+                each.tell_end(observer.outcome)
+                stack.callback(each.end, until_s)
 
 
 def _id_of(folder: Path, *, is_new: bool) -> str:
-    """Return the run's id, which stands in its folder."""
-    path = folder / _ID
-    if is_new or not path.is_file():
-        write_whole(path, lambda beside: beside.write_text(uuid.uuid4().hex))
-    return path.read_text()
+    """Return the run's id, which stands in its folder; a new one where that holds none."""
+    path, found = folder / _ID, ""
+    with suppress(OSError), open_regular(path) as opened:
+        found = opened.read(64).decode("ascii", "replace")
+    if is_new or not _IDS.fullmatch(found):
+        found = uuid.uuid4().hex
+        write_whole(path, lambda beside: beside.write_text(found))
+    return found
 
 
 def _told_of(settings: Mapping[str, Any]) -> dict[str, Any]:

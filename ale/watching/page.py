@@ -35,6 +35,9 @@ class Page:
 
     def __exit__(self, *_: object) -> None:
         self._ends.set()
+        if self._process is None:  # or it starts at this moment
+            with suppress(RuntimeError):
+                self._thread.join(_ENDS_S)
         if self._process is None:
             return
         assert self._process.stdin is not None
@@ -65,6 +68,8 @@ class Page:
             return
         assert process.stdout is not None
         assert process.stderr is not None
+        if self._ends.is_set():
+            process.kill()
         with process.stdout as said, process.stderr as errors:
             if address := said.readline().strip():
                 self._tell(f"console: {address}")

@@ -34,6 +34,9 @@ def _main(name: str) -> int:
     except RockError as error:
         say(failed=str(error))
         return 1
+    except Exception as error:  # noqa: BLE001 - boundary: whatever its constructor raises
+        say(failed=_said(error))
+        return 1
     say(ready=True)
     is_on = False
     for line in sys.stdin:
@@ -41,7 +44,8 @@ def _main(name: str) -> int:
         if what == "begin":
             if is_on:  # the run's processes were started again
                 _tried(say, observer.end, "failed")
-            is_on = _tried(say, observer.begin, ObservedRun(**{**told, "folder": Path(told["folder"])}))
+            run = ObservedRun(**{**told, "folder": Path(told["folder"])})
+            is_on = _tried(say, observer.begin, run, then=". It is told nothing of this run.")
         elif is_on and what == "record":
             _tried(say, observer.record, *told)
         elif is_on:
@@ -52,12 +56,16 @@ def _main(name: str) -> int:
     return 0
 
 
-def _tried(say: Callable[..., None], call: Callable[..., None], *told: Any) -> bool:
-    """Call; return whether it raised nothing."""
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:_CHARS]
+
+
+def _tried(say: Callable[..., None], call: Callable[..., None], *told: Any, then: str = "") -> bool:
+    """Call; return whether it raised nothing. `then`: what is said after what it raised."""
     try:
         call(*told)
     except Exception as error:  # noqa: BLE001 - boundary: an observer of anybody's; the next record may be taken
-        say(failed=f"{type(error).__name__}: {error}"[:_CHARS])
+        say(failed=_said(error) + then)
         return False
     return True
 

@@ -70,6 +70,12 @@ def test_nothing_can_be_written(tmp_path: Path, method: str) -> None:
     assert client(write_run(tmp_path / "run")).request(method, ASKED).status_code == 405
 
 
+def test_a_run_may_be_called_like_the_path_that_computes(tmp_path: Path) -> None:
+    asks = client(write_run(tmp_path / "account"))
+    assert asks.get("/api/runs/account").json()["name"] == "account"
+    assert asks.post("/api/runs/account").status_code == 405
+
+
 def test_a_computation_is_begun_by_the_own_page_alone(tmp_path: Path) -> None:
     asks = client(write_run(tmp_path / "run"))
     place = "/api/runs/run/account?id=x"

@@ -88,6 +88,8 @@ def test_of_a_png_only_the_parts_of_the_picture_are_served(tmp_path: Path) -> No
         png(60_000, 60_000),
         jpeg(60_000, 60_000),
         jpeg(frame=0xC4),
+        b"\xff\xd8\xff" + jpeg(60_000, 60_000)[2:],  # a filling byte, which a decoder passes over
+        b"\xff\xd8\xff\xd0" + jpeg()[2:],
         jpeg()[:9],
         b"\xff\xd8\xff\xe0\x00\x00",
     ],

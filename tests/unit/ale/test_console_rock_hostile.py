@@ -13,6 +13,7 @@ import pytest
 from console_run import beside_rock, write_run
 
 from ale.console import rock as console_rock
+from rock_env.proto.v1 import admin_pb2
 from rock_env.proto.v1 import sandbox_pb2 as pb
 
 TOKEN = f"rock_0123456789ab_{'c0ffee' * 8}"
@@ -168,3 +169,16 @@ async def test_a_token_that_comes_back_is_cut_out(tmp_path: Path) -> None:
     for text in (whole, places):
         assert "***" in text
         assert "c0ffee" not in text
+
+
+async def test_a_token_in_what_cannot_be_read_is_cut_out(tmp_path: Path) -> None:
+    spec = pb.SandboxSpec(env={f"{TOKEN}=": ""})
+    pools = admin_pb2.ListPoolsResponse(pools=[admin_pb2.PoolInfo(spec=spec)]).SerializeToString()
+
+    async def answers(_: bytes, __: Any) -> Any:
+        return pools
+
+    async with lying(tmp_path, answers) as page:
+        told = (await page.get("/api/rock/places")).json()["pools"]
+    assert "***" in told["problem"]
+    assert "c0ffee" not in told["problem"]

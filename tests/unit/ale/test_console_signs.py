@@ -45,6 +45,8 @@ def test_a_check_without_numbers_is_not_counted() -> None:
     ("planted", "said"),
     [
         ({"loss": late(0.1, math.nan)}, "no number"),
+        ({"loss": late(0.1, math.inf)}, "no number"),
+        ({"credit/groups": late(3, math.nan)}, "no more than 0 of 8 groups taught in 8 steps"),
         ({"credit/groups": late(3, 0)}, "no more than 0 of 8 groups taught in 8 steps"),
         ({"entropy": late(1, 0.05)}, "entropy is 0.05, at first it was 1"),
         ({"success": late(0.5, 0.1)}, "success is 0.10, at best it was 0.50"),
@@ -55,6 +57,17 @@ def test_a_check_without_numbers_is_not_counted() -> None:
 def test_each_planted_cause_is_said(planted: Mapping[str, Sequence[float]], said: str) -> None:
     [bad] = signs({**WELL, **planted})["bad"]
     assert said in bad
+
+
+def test_a_run_that_begins_to_learn_is_healthy() -> None:
+    success = [0.0] * 36 + [0.1, 0.3, 0.6, 0.6]
+    assert signs({**WELL, "success": success})["bad"] == []
+
+
+def test_numbers_too_large_to_reckon_with_are_left_out() -> None:
+    large = {name: [1e308, -1e308] * 20 for name in WELL}
+    assert signs(large)["bad"] == []
+    assert between(STEPS, large, None, None)["moved"] == []
 
 
 def test_a_run_that_solves_everything_may_try_little() -> None:

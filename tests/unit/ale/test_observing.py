@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from observers_here import installed
@@ -17,6 +19,7 @@ from ale.cli import app
 from ale.training import training
 from ale.watching import observing as observing_module
 from ale.watching.observing import Observing, observing
+from ale.watching.observing import _Process as Process
 from rock_env.errors import UnknownName
 from rock_env.plugins import given
 from trainer.errors import ConfigError
@@ -42,7 +45,7 @@ class Keeps:
 
 class Raises(Keeps):
     def record(self, step, kind, metrics):
-        raise RuntimeError("no such place")
+        raise RuntimeError(f"no such place" + " " * (step > 1))
 
 class RaisesAtFirst(Keeps):
     def begin(self, run):
@@ -206,7 +209,7 @@ def test_a_run_that_fails_ends_as_failed(run: Path) -> None:
     ("name", "said"),
     [
         ("Raises", "failed: RuntimeError: no such place"),
-        ("RaisesAtFirst", "failed: OSError: who are you"),
+        ("RaisesAtFirst", "failed: OSError: who are you. It is told nothing of this run."),
         ("Exits", "ended: its process is gone, and is told nothing more"),
     ],
 )
@@ -222,6 +225,32 @@ def test_one_that_hangs_is_left_behind(run: Path, monkeypatch: pytest.MonkeyPatc
     found = observed(run, "my_Hangs", steps=2000)  # more than the pipe holds
     assert len((run / "metrics.jsonl").read_text().splitlines()) == 2000
     assert [text.split("'")[2].split()[0] for text in found] == ["is", "has", "was"]
+
+
+def test_all_are_told_the_end_before_one_is_waited_for(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+
+    def noting(name: str) -> Callable[[Any, Any], None]:
+        call = getattr(Process, name)
+
+        def noted(process: Any, given: Any) -> None:
+            order.append(name)
+            call(process, given)
+
+        return noted
+
+    for name in ("tell_end", "end"):
+        monkeypatch.setattr(Process, name, noting(name))
+    observed(run, "my_Keeps", "my_Raises")
+    assert order == ["tell_end", "tell_end", "end", "end"]
+    assert kept(run)[-1] == {"end": "finished"}
+
+
+def test_an_id_that_is_none_is_made_anew(run: Path) -> None:
+    (run / "observed.id").write_bytes(b"\xff' OR '1'='1")
+    with observing(Watching(), run, ["my_Keeps"]) as observer:
+        record(run, observer, range(2), resume_step=2)
+    assert re.fullmatch("[0-9a-f]{32}", kept(run)[0]["begin"]["id"])  # type: ignore[index]
 
 
 def test_one_that_hangs_at_the_end_is_given_up(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

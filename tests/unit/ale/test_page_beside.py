@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from queue import Queue
 
@@ -12,6 +13,7 @@ import httpx
 import pytest
 from console_run import named, write_run
 
+from ale.watching import page as page_module
 from ale.watching.page import Page
 
 
@@ -28,6 +30,21 @@ def test_it_opens_on_the_run_once_that_is_there_and_ends_with_it(tmp_path: Path)
     with pytest.raises(httpx.ConnectError):
         httpx.get(address)
     assert said.empty()
+
+
+def test_an_open_page_does_not_hold_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        page_module, "_ENDS_S", 250.0
+    )  # a busy machine; a stream that held it would hold it for good
+    said: Queue[str] = Queue()
+    with Page(write_run(tmp_path / "lake"), said.put, port=0) as page:
+        address, _, place = said.get().removeprefix("console: ").partition("/#/run/")
+        streamed = httpx.stream("GET", f"{address}/api/runs/{place}/events", timeout=250)
+        with streamed as answer, suppress(httpx.HTTPError):
+            assert next(answer.iter_lines()) == "data: changed"
+            page.__exit__()
+    assert page._process is not None
+    assert page._process.returncode == 0
 
 
 def test_a_port_that_is_taken_is_said_and_nothing_else(tmp_path: Path) -> None:
