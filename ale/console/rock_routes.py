@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -97,7 +98,7 @@ def add_rock(app: FastAPI, rock: Rock | None) -> None:
 
 async def _answer(ask: _Ask) -> Response:
     try:
-        return _json(await ask())
+        return await asyncio.to_thread(_json, await ask())
     except RockError as error:
         status = 404 if isinstance(error, NotFound) else 422 if isinstance(error, InvalidArgument) else 502
         raise HTTPException(status, visible(str(error))) from error
@@ -123,8 +124,12 @@ async def _events(shared: tuple[_Shared, ...], watchers: asyncio.Semaphore) -> A
             await asyncio.sleep(LOOKS_S)
 
 
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
 async def _stamp(shared: _Shared) -> str:
     try:
-        return json.dumps(await shared.get())
+        return await asyncio.to_thread(_digest, await shared.get())
     except RockError as error:
         return str(error)

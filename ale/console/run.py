@@ -38,6 +38,8 @@ _MOST_STEP = 1 << 62
 _MOST_KINDS, _MOST_LEFT_OUT = 64, 1000
 _MOST_NAMES = 2000
 """Of one kind: each is a column as long as the run."""
+_MOST_NUMBERS = 1 << 25
+"""Of all columns of a run, those of steps that lack them included: 256 MiB. A run of 10,000 steps has about a million."""
 _MOST_PROBLEMS = 20
 
 
@@ -64,6 +66,12 @@ class Columns:
                 column = self.values.setdefault(name, array("d"))
                 column.extend([math.nan] * (at + 1 - len(column)))
                 column[at] = number_of(value)
+
+    def size(self, record: Mapping[str, Any] | None = None) -> int:
+        """Return how many numbers the columns hold, or would with a record."""
+        if record is None:
+            return len(self.steps) * len(self.values)
+        return (len(self.steps) + 1) * min(_MOST_NAMES, len(self.values.keys() | record.keys()))
 
     def series(self, names: Sequence[str], points: int) -> dict[str, Any]:
         """Return steps and columns, of many steps every so many, the newest always; a number that is none is None."""
@@ -161,7 +169,14 @@ class Metrics:
             if len(self.left_out) < _MOST_LEFT_OUT:
                 self.left_out.add(hash(kind))
             return
-        self.columns.setdefault(kind, Columns()).add(record)
+        columns = self.columns.setdefault(kind, Columns())
+        others = sum(each.size() for each in self.columns.values() if each is not columns)
+        if others + columns.size(record) > _MOST_NUMBERS:
+            raise RecordError(
+                f"{self._path} line {self._line}: the console keeps {_MOST_NUMBERS:,} numbers of a run, and with this "
+                "record it would be more. It is left out; `ale compare` reads it."
+            )
+        columns.add(record)
         if kind == "eval":
             self._evals.append(record)
         else:

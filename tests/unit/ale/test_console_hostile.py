@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 
 from agent_runtime.store import segment_path, write_segment
 from agent_runtime.types import RolloutFailure, StopReason, Trajectory
+from ale.console import run as run_module
 from ale.console.catalog import place_of
 from ale.replay.showing import lines_of, transcript
 from rock_env.telemetry.shown import visible
@@ -271,3 +272,17 @@ def test_a_link_in_place_of_records_is_not_followed_to_a_device(tmp_path: Path) 
     asks = client(tmp_path)
     assert asks.get("/api/runs").json()["runs"][0]["problem"]
     assert asks.get("/api/runs/run/rollouts").json()["damaged"] == 1
+
+
+def test_few_bytes_of_metrics_are_no_many_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "_MOST_NUMBERS", 10_000)
+    run = write_run(tmp_path / "run", {1: [plain()]})
+    wide = {f"name{number}": number for number in range(1000)}
+    lines = [
+        {"step": 1, "kind": "train", **wide},
+        *({"step": step, "kind": "train"} for step in range(2, 100)),
+    ]
+    (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    found = client(run).get("/api/runs/run/metrics", params={"names": "name7"}).json()
+    assert "line 10: the console keeps 10,000 numbers of a run" in found["problem"]
+    assert found["series"]["train"]["step"] == list(range(1, 10))
