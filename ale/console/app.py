@@ -11,15 +11,15 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from importlib import resources
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Path, Query, Request
-from fastapi.responses import JSONResponse, Response, StreamingResponse
+from fastapi.responses import Response
 
 from ale.console import rollouts
+from ale.console.answers import Json, following
 from ale.console.catalog import PLACE, Catalog
 from ale.console.pictures import image_of
 from ale.console.rock import Rock
@@ -37,7 +37,6 @@ __all__ = ["FILES", "about", "application"]
 
 LOOKS_S = 0.3
 """Between two looks at a run's folders, while a page watches it."""
-SIGN_OF_LIFE_S = 15.0
 MOST_WATCHERS = 64
 ACCOUNT_S = 600.0
 MOST_ACCOUNT = 256 << 20
@@ -59,16 +58,9 @@ Step = Annotated[int | None, Query(ge=-(1 << 60), lt=1 << 60)]
 Start = Annotated[int, Query(ge=0, lt=1 << 40)]
 
 
-class _Json(JSONResponse):
-    """ASCII, so that what is no text of Unicode arrives too; a number that is none is an error of ours."""
-
-    def render(self, content: Any) -> bytes:
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
-
-
 def application(catalog: Catalog, rock: Rock | None = None) -> FastAPI:
     """Return the application, without who may ask (`ale.console.guard`)."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, default_response_class=_Json)
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, default_response_class=Json)
     _add_page(app)
     _add_runs(app, catalog)
     _add_rollouts(app, catalog)
@@ -105,11 +97,11 @@ def _add_runs(app: FastAPI, catalog: Catalog) -> None:
     @app.get("/api/runs")
     def listed() -> Any:
         found = [about(place, run) for place, run in catalog.all().items()]
-        return _Json({"places": visible(catalog.places), "runs": found})
+        return Json({"places": visible(catalog.places), "runs": found})
 
     @app.get("/api/runs/{place}")
     def run(place: Place) -> Any:
-        return _Json(about(place, _run(catalog, place)))
+        return Json(about(place, _run(catalog, place)))
 
     @app.get("/api/runs/{place}/metrics")
     def metrics(
@@ -118,13 +110,13 @@ def _add_runs(app: FastAPI, catalog: Catalog) -> None:
         points: Annotated[int, Query(ge=2, le=5000)] = 1000,
     ) -> Any:
         found = _run(catalog, place).metrics(names.split(",")[:100], points)
-        return _Json({**found, "problem": visible(found["problem"])})
+        return Json({**found, "problem": visible(found["problem"])})
 
     @app.get("/api/runs/{place}/between")
     def steps_beside(place: Place, first: Step = None, last: Step = None) -> Any:
         watched = _run(catalog, place)
         found = watched.between(first, last)
-        return _Json({**found, "tasks": rollouts.changed(watched.rows(), found["first"], found["last"])})
+        return Json({**found, "tasks": rollouts.changed(watched.rows(), found["first"], found["last"])})
 
     @app.get("/api/compare")
     def compared(runs: Annotated[str, Query(pattern=f"^{PLACE}(,{PLACE}){{1,5}}$")]) -> Any:
@@ -141,31 +133,14 @@ def _add_runs(app: FastAPI, catalog: Catalog) -> None:
             for place, run in zip(places, chosen, strict=True)
         ]
         parting = {"step": apart[0], "name": visible(apart[1])} if apart else None
-        return _Json({"runs": told, "settings": settings, "parting": parting})
+        return Json({"runs": told, "settings": settings, "parting": parting})
 
     watchers = asyncio.Semaphore(MOST_WATCHERS)
 
     @app.get("/api/runs/{place}/events")
     async def events(place: Place) -> Any:
         watched = _run(catalog, place)
-        if watchers.locked():
-            raise HTTPException(503, "too many pages watch")
-        return StreamingResponse(_events(watched, watchers), media_type="text/event-stream")
-
-
-async def _events(run: WatchedRun, watchers: asyncio.Semaphore) -> AsyncIterator[str]:
-    """Yield an event now and whenever the run's folder has changed; a comment when nothing was said for long."""
-    if watchers.locked():  # those who asked at the same time
-        return
-    async with watchers:
-        seen: tuple[object, ...] | None = None
-        said_s = time.monotonic()
-        while True:
-            now = await asyncio.to_thread(run.stamp)
-            if now != seen or time.monotonic() - said_s > SIGN_OF_LIFE_S:
-                yield "data: changed\n\n" if now != seen else ": still here\n\n"
-                seen, said_s = now, time.monotonic()
-            await asyncio.sleep(LOOKS_S)
+        return following(lambda: asyncio.to_thread(watched.stamp), watchers, LOOKS_S)
 
 
 def about(place: str, run: WatchedRun) -> dict[str, Any]:
@@ -242,11 +217,11 @@ def _add_rollouts(app: FastAPI, catalog: Catalog) -> None:
         )
         found = rollouts.window(known, wanted, sort=sort, start=start, limit=limit)
         problems = [visible(each) for each in known.problems[:20]]
-        return _Json({**found, "left": known.left, "problems": problems, "damaged": len(known.problems)})
+        return Json({**found, "left": known.left, "problems": problems, "damaged": len(known.problems)})
 
     @app.get("/api/runs/{place}/grid")
     def grid(place: Place) -> Any:
-        return _Json(rollouts.grid(_run(catalog, place).rows()))
+        return Json(rollouts.grid(_run(catalog, place).rows()))
 
     @app.get("/api/runs/{place}/rollout")
     def rollout(
@@ -260,7 +235,7 @@ def _add_rollouts(app: FastAPI, catalog: Catalog) -> None:
         run = _run(catalog, place)
         rows, at = _found(run, id)
         try:
-            return _Json(rollouts.one(rows, at, run.folder, start=start, limit=limit, whole=whole))
+            return Json(rollouts.one(rows, at, run.folder, start=start, limit=limit, whole=whole))
         except UNREADABLE as error:
             raise HTTPException(409, visible(str(error))) from error
 
@@ -282,7 +257,7 @@ def _add_pictures_and_pairs(app: FastAPI, catalog: Catalog) -> None:
         chosen = [(_run(catalog, place), name) for place, name in ((one, first), (other, second))]
         places = [rows.all[at] for rows, at in (_found(run, name) for run, name in chosen)]
         try:
-            return _Json(rollouts.pair(*places))
+            return Json(rollouts.pair(*places))
         except UNREADABLE as error:
             raise HTTPException(409, visible(str(error))) from error
 
@@ -308,7 +283,7 @@ def _add_account(app: FastAPI, catalog: Catalog) -> None:
             said, why = await _while_asked(request, _tokens(str(run.folder), rows.all[at][1].id))
         if said is None:
             raise HTTPException(409, visible(why))
-        return _Json(said)
+        return Json(said)
 
 
 async def _while_asked(request: Request, work: Coroutine[Any, Any, _Account]) -> _Account:

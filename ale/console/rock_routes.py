@@ -6,12 +6,13 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
+from ale.console.answers import Json, following
 from ale.console.rock import Rock
 from rock_env.errors import InvalidArgument, NotFound, RockError
 from rock_env.telemetry.shown import visible
@@ -22,7 +23,6 @@ FRESH_S = 1.0
 """So long an answer serves all pages that ask."""
 LOOKS_S = 2.0
 """Between two questions to the server, while a page is open."""
-SIGN_OF_LIFE_S = 15.0
 MOST_WATCHERS = 32
 
 Id = Annotated[str, Query(max_length=100)]
@@ -57,7 +57,7 @@ def add_rock(app: FastAPI, rock: Rock | None) -> None:
 
     @app.get("/api/rock")
     def place() -> Any:
-        return _json({"place": visible(rock.place) if rock else None})
+        return Json({"place": visible(rock.place) if rock else None})
 
     if rock is None:
         return
@@ -91,37 +91,19 @@ def add_rock(app: FastAPI, rock: Rock | None) -> None:
 
     @app.get("/api/rock/events")
     async def events() -> Any:
-        if watchers.locked():
-            raise HTTPException(503, "too many pages watch")
-        return StreamingResponse(_events((live, places), watchers), media_type="text/event-stream")
+        return following(lambda: _stamps((live, places)), watchers, LOOKS_S)
 
 
 async def _answer(ask: _Ask) -> Response:
     try:
-        return await asyncio.to_thread(_json, await ask())
+        return await asyncio.to_thread(Json, await ask())
     except RockError as error:
         status = 404 if isinstance(error, NotFound) else 422 if isinstance(error, InvalidArgument) else 502
         raise HTTPException(status, visible(str(error))) from error
 
 
-def _json(content: Any) -> Response:
-    said = json.dumps(content, allow_nan=False, separators=(",", ":"))
-    return Response(said.encode(), media_type="application/json")
-
-
-async def _events(shared: tuple[_Shared, ...], watchers: asyncio.Semaphore) -> AsyncGenerator[str]:
-    """Yield an event now and whenever an answer differs from the one before; a comment when nothing was said for long."""
-    if watchers.locked():  # those who asked at the same time
-        return
-    async with watchers:
-        seen: list[str] | None = None
-        said_s = time.monotonic()
-        while True:
-            now = [await _stamp(each) for each in shared]
-            if now != seen or time.monotonic() - said_s > SIGN_OF_LIFE_S:
-                yield "data: changed\n\n" if now != seen else ": still here\n\n"
-                seen, said_s = now, time.monotonic()
-            await asyncio.sleep(LOOKS_S)
+async def _stamps(shared: Sequence[_Shared]) -> list[str]:
+    return [await _stamp(each) for each in shared]
 
 
 def _digest(content: Any) -> str:

@@ -26,8 +26,9 @@ from urllib.parse import urlsplit
 import httpx
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
+from ale.watching.passing import PassesOn
 from trainer.errors import ConfigError
-from trainer.live.events import RunEvent, hear
+from trainer.live.events import RunEvent
 
 if TYPE_CHECKING:
     from trainer.metrics import Evaluation, Observer, RunSummary
@@ -168,11 +169,12 @@ def _run(words: Sequence[str], body: bytes) -> None:
         )
 
 
-class Notifier:
+class Notifier(PassesOn):
     """An observer that passes everything on to another one, and notifies of some of it. A context manager."""
 
     def __init__(self, to: Observer, folder: Path, receive: Receive, bounds: Sequence[Bound] = ()) -> None:
-        self._to, self._folder, self._receive = to, folder, receive
+        super().__init__(to)
+        self._folder, self._receive = folder, receive
         self._bounds = dict.fromkeys(bounds, False)
         """Whether the metric was beyond it when it was last measured."""
         self._step: int | None = None
@@ -196,28 +198,18 @@ class Notifier:
         if self._thread.is_alive():
             self._to.on_log(f"note: notifications were not received within {end_s:g} s and are given up")
 
-    @property
-    def stop_requested(self) -> bool:
-        return self._to.stop_requested
-
-    def on_phase(self, name: str) -> None:
-        self._to.on_phase(name)
-
     def on_step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
         self._step = step
-        self._to.on_step(step, total, metrics)
+        super().on_step(step, total, metrics)
         self._compare(metrics)
 
     def on_eval(self, evaluation: Evaluation) -> None:
         self._step = evaluation.step
-        self._to.on_eval(evaluation)
+        super().on_eval(evaluation)
         self._compare(evaluation.metrics())
 
-    def on_log(self, message: str) -> None:
-        self._to.on_log(message)
-
     def on_event(self, event: RunEvent) -> None:
-        hear(self._to, event)
+        super().on_event(event)
         self.notify(event.kind, event.message)
 
     def notify(self, kind: Kind, message: str, **more: Any) -> None:

@@ -24,6 +24,7 @@ from pydantic import BaseModel
 
 from ale.option_names import flat
 from ale.training import runs
+from ale.watching.passing import PassesOn
 from rock_env.errors import nearest
 from rock_env.foreign import budget
 from rock_env.foreign.files import open_regular
@@ -31,12 +32,11 @@ from rock_env.plugins import names
 from rock_env.store.whole_file import write_whole
 from trainer.config import TrainConfig
 from trainer.errors import ConfigError
-from trainer.live.events import RunEvent, hear
 from trainer.observers.base import GROUP
 from trainer.signals import held
 
 if TYPE_CHECKING:
-    from trainer.metrics import Evaluation, Observer
+    from trainer.metrics import Observer
 
 __all__ = ["Observing", "observing"]
 
@@ -144,11 +144,12 @@ class _Process:
             self._say(f"note: the observer {self.name!r} {what}")
 
 
-class Observing:
+class Observing(PassesOn):
     """An observer that passes everything on to another one, and every record of metrics to processes (`HearsRecords`)."""
 
     def __init__(self, to: Observer, folder: Path, processes: Sequence[_Process]) -> None:
-        self._to, self._folder, self._processes = to, folder, processes
+        super().__init__(to)
+        self._folder, self._processes = folder, processes
         self.outcome: Literal["finished", "stopped", "failed"] = "failed"
 
     def check(self) -> None:
@@ -161,25 +162,6 @@ class Observing:
                     break
             if each.why_not:
                 raise ConfigError(f"--observe {each.name}: {each.why_not}")
-
-    @property
-    def stop_requested(self) -> bool:
-        return self._to.stop_requested
-
-    def on_phase(self, name: str) -> None:
-        self._to.on_phase(name)
-
-    def on_step(self, step: int, total: int, metrics: Mapping[str, float]) -> None:
-        self._to.on_step(step, total, metrics)
-
-    def on_eval(self, evaluation: Evaluation) -> None:
-        self._to.on_eval(evaluation)
-
-    def on_log(self, message: str) -> None:
-        self._to.on_log(message)
-
-    def on_event(self, event: RunEvent) -> None:
-        hear(self._to, event)
 
     def on_records(self, resume_step: int | None) -> None:
         if not self._processes:

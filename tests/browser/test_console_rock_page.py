@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from console_parts import opened, served
 
 from agent_runtime.store import read_segment, segment_path, write_segment
 from agent_runtime.types import Hosting
@@ -19,11 +18,7 @@ from rock_env.client import Client
 from rock_env.local import EmbeddedServer, start_embedded
 
 KEPT = Path(__file__).parents[1] / "unit" / "kept" / "every_field.traj"
-ARGS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
-CHROMIUMS = ("/usr/lib/chromium/chromium-headless-shell", "/usr/lib/chromium/chromium")
 ATTACK = "<img src=x onerror=window.ran=1>"
-LONG_MS = 120_000
-"""Longest that a page may take on a machine that is busy."""
 
 
 @dataclass(frozen=True)
@@ -64,31 +59,16 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
         whole = next(iter(read_segment(KEPT)))
         played = replace(whole, id="played there", hosting=Hosting(sandbox_id=box))
         write_segment(segment_path(run, "step", 1), [played, replace(whole, id="elsewhere")])
-        words = [sys.executable, "-m", "ale", "console", str(run), "--port", "0", "--rock", rock.address]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as console:
-            assert console.stdout is not None
-            address, _, token = console.stdout.readline().strip().partition("?")
+        with served(run, "--rock", rock.address) as printed:
+            address, _, token = printed.partition("?")
             yield Shown(rock, box, address, token)
-            console.terminate()
 
 
 @pytest.fixture
 def page(shown: Shown) -> Iterator[Any]:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    path = next(each for each in CHROMIUMS if Path(each).exists())
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=ARGS, timeout=LONG_MS)
-        opened = browser.new_page(viewport={"width": 1200, "height": 800})
-        opened.set_default_timeout(LONG_MS)
-        wrong: list[str] = []
-        opened.on("pageerror", lambda error: wrong.append(str(error)))
-        opened.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
-        opened.goto(f"{shown.address}?{shown.token}")
-        yield opened
-        assert opened.evaluate("window.ran") is None
-        # A browser says by itself that an answer was an error: the page says which.
-        assert [each for each in wrong if not each.startswith("Failed to load resource")] == []
-        browser.close()
+    # A browser says by itself that an answer was an error: the page says which.
+    with opened(f"{shown.address}?{shown.token}", says="Failed to load resource") as found:
+        yield found
 
 
 @pytest.mark.timeout(600)

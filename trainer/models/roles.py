@@ -103,7 +103,7 @@ def sampler(
 ) -> Role:
     """Return the samplers' role. Keys and values grow up to their bounds. `keeps_weights`: also while they sleep."""
     number = 2 if half else 4
-    token_bytes = shape.layers * (shape.attention - shape.queries) * number
+    token_bytes = shape.layers * 2 * shape.values * number
     parts = {
         "weights": number * shape.parameters,
         "cache": min(cache_bytes, rows * max_context * token_bytes),

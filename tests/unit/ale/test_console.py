@@ -15,7 +15,8 @@ from starlette.requests import Request
 
 from agent_runtime.store import segment_path, write_segment
 from ale.console import app as console_app
-from ale.console.app import _events
+from ale.console.answers import changes
+from ale.console.app import LOOKS_S
 from ale.console.catalog import PLACE, Catalog
 from ale.console.run import Columns, WatchedRun, parting
 from ale.errors import RecordError
@@ -350,14 +351,15 @@ def test_many_files_are_read_over_several_answers(tmp_path: Path) -> None:
 
 async def test_a_page_hears_of_a_step_that_was_written(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", {1: named("a")})
-    events = _events(WatchedRun(run), asyncio.Semaphore(1))
+    watched = WatchedRun(run)
+    events = changes(lambda: asyncio.to_thread(watched.stamp), asyncio.Semaphore(1), LOOKS_S)
     assert await anext(events) == "data: changed\n\n"
     waits = asyncio.ensure_future(anext(events))
     await asyncio.sleep(0)
     assert not waits.done()
     write_segment(segment_path(run, "step", 2), named("b"))
     assert await waits == "data: changed\n\n"
-    await events.aclose()  # type: ignore[attr-defined]
+    await events.aclose()
 
 
 def test_two_rollouts_part_where_replay_diff_says(tmp_path: Path) -> None:

@@ -21,11 +21,12 @@ from agent_runtime.types import Hosting
 from ale.cli import app as ale
 from ale.console import cli
 from ale.console import rock as console_rock
+from ale.console.answers import changes
 from ale.console.app import application
 from ale.console.catalog import Catalog
 from ale.console.guard import Door
 from ale.console.rock import Rock
-from ale.console.rock_routes import _events, _Shared
+from ale.console.rock_routes import _Shared, _stamps
 from rock_env.backends.process.backend import ProcessBackend
 from rock_env.client import Client
 from rock_env.errors import InvalidArgument, Unavailable, UnknownName
@@ -195,10 +196,9 @@ async def test_pages_share_an_answer_and_an_error_and_hear_of_changes() -> None:
     assert asked == [1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("ale.console.rock_routes.FRESH_S", 0.0)
-        patch.setattr("ale.console.rock_routes.LOOKS_S", 0.0)
         shared = _Shared(ask)
         watchers = asyncio.Semaphore(1)
-        async with aclosing(_events((shared,), watchers)) as events:
+        async with aclosing(changes(lambda: _stamps((shared,)), watchers, 0.0)) as events:
             assert [await anext(events) for _ in range(3)] == ["data: changed\n\n"] * 3
         assert asked == [5]  # one, as before; gone, as before; two
         assert not watchers.locked()

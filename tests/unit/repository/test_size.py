@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGES = ("agent_runtime", "ale", "rock_env", "sandboxes", "trainer")
 _NOT_OURS = re.compile(r"_pb2|sandboxes/[^/]+/(tasks|packages)/|/scaffold/")
 """Generated code, data of tasks, and what is written into the folders of users."""
-MOST_LINES = 140_613
+MOST_LINES = 140_632
 """Lower it with every change that removes lines. A change that needs more raises it and says in its commit what for."""
 MOST_IN_A_FILE, MOST_IN_A_FUNCTION, MOST_IN_A_FOLDER = 480, 60, 18
 
